@@ -1,0 +1,87 @@
+// The one argument that every GEMM kernel of this crate takes, by value.
+//
+//   D ← activation(α·A·B + β·C + bias) + residual        for each matrix of the batch
+//
+// Row-major, as candle is, but every operand has a row and a column stride, so a transposed, padded, narrowed or
+// broadcast operand is the same kernel with other numbers. Strides count elements, not bytes; all are 64-bit, so an
+// operand may be longer than 2^31 elements. `src/gemm/args.rs` is the mirror of this file on the Rust side: the
+// assertions below and the ones there fail to compile when the two drift apart.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// Batch dimensions of one launch, after the plan has merged those that can be walked with one stride.
+constexpr int kMaxBatchDims = 4;
+
+// How the 2D part of an operand may be read or written, found out by the plan from strides and alignment.
+enum Access : uint8_t {
+    kStrided = 0,     // any strides: one element at a time
+    kRowScalar = 1,   // unit column stride, but rows do not all start on 16 bytes
+    kColScalar = 2,   // unit row stride (stored transposed), columns do not all start on 16 bytes
+    kRowVector = 3,   // unit column stride, every row of every matrix of the batch starts on 16 bytes
+    kColVector = 4,   // unit row stride, every column of every matrix of the batch starts on 16 bytes
+};
+
+// What happens to α·acc + β·C + bias before it is stored. The numbers are the ABI: src/gemm/problem.rs has them too.
+enum Activation : uint32_t {
+    kIdentity = 0,
+    kRelu = 1,
+    kGeluTanh = 2,   // candle's Tensor::gelu
+    kGeluErf = 3,    // candle's Tensor::gelu_erf
+    kSilu = 4,
+    kTanh = 5,
+    kSigmoid = 6,
+};
+
+struct GemmOperand {
+    void* data;                             // device address of the element (0, 0) of the first matrix
+    int64_t row_stride;                     // elements between (i, j) and (i + 1, j)
+    int64_t col_stride;                     // elements between (i, j) and (i, j + 1)
+    int64_t batch_stride[kMaxBatchDims];    // elements between neighbours in each batch dimension; 0 broadcasts
+};
+
+struct GemmArgs {
+    GemmOperand a;          // m × k
+    GemmOperand b;          // k × n
+    GemmOperand c;          // m × n, read only where beta != 0 (so a NaN in an unused C stays out)
+    GemmOperand d;          // m × n, written; its column stride is 1
+    GemmOperand residual;   // m × n, added after the activation; data == nullptr: none
+    const void* bias;       // n elements, one a column; nullptr: none
+    int64_t bias_stride;    // elements between neighbours of bias
+    void* workspace;        // split-K partial sums; nullptr where the plan asked for none
+    int32_t m, n, k;        // each ≥ 1 and < 2^31
+    int32_t batch;          // the product of batch_dims: matrices in this launch
+    int32_t batch_dims[kMaxBatchDims];   // outermost first, 1 where unused
+    int32_t split_k;        // slices of k, ≥ 1
+    int32_t k_slice;        // length of a slice: a multiple of the kernel's BK unless split_k is 1
+    int32_t group_m;        // block order: this many rows of tiles are walked together, to share B in the L2
+    Access a_access, b_access, c_access, d_access;
+    Activation activation;
+    float alpha, beta;
+    uint32_t residual_access;   // an Access
+};
+
+static_assert(sizeof(GemmOperand) == 56, "src/gemm/args.rs mirrors this layout");
+static_assert(sizeof(GemmArgs) == 368, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, bias) == 280, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, m) == 304, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, batch_dims) == 320, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, split_k) == 336, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, a_access) == 348, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, activation) == 352, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, residual_access) == 364, "src/gemm/args.rs mirrors this layout");
+
+// Elements from the first matrix of an operand to the `batch`-th one (row-major over batch_dims).
+__device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const GemmOperand& operand, int batch) {
+    int64_t offset = 0;
+#pragma unroll
+    for (int dim = kMaxBatchDims - 1; dim >= 0; --dim) {
+        const int extent = args.batch_dims[dim];
+        if (extent > 1) {
+            offset += static_cast<int64_t>(batch % extent) * operand.batch_stride[dim];
+            batch /= extent;
+        }
+    }
+    return offset;
+}

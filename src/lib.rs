@@ -1,0 +1,1 @@
+//! FP32 matrix multiplication and transposition for candle.
