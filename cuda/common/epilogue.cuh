@@ -9,12 +9,11 @@
 
 __device__ __forceinline__ float activate(Activation activation, float x) {
     constexpr float kSqrtTwoOverPi = 0.79788456080286535588f;
-    constexpr float kSqrtHalf = 0.70710678118654752440f;
     constexpr float kGeluCubic = 0.044715f;
     switch (activation) {
         case kRelu: return fmaxf(x, 0.0f);
         case kGeluTanh: return 0.5f * x * (1.0f + tanhf(kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x)));
-        case kGeluErf: return 0.5f * x * (1.0f + erff(x * kSqrtHalf));
+        case kGeluErf: return x * normcdff(x);   // x/2·(1 + erf(x/√2)) without the cancellation at negative x
         case kSilu: return x / (1.0f + expf(-x));
         case kTanh: return tanhf(x);
         case kSigmoid: return 1.0f / (1.0f + expf(-x));
