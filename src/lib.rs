@@ -1,1 +1,3 @@
 //! FP32 matrix multiplication and transposition for candle.
+
+pub mod gemm;

@@ -1,0 +1,586 @@
+//! What is asked: sizes, strides, precision and epilogue of a matrix multiplication, without data.
+
+use std::fmt;
+
+/// Batch dimensions that one launch walks; more are walked on the host, launch by launch. Part of the kernel ABI.
+pub const MAX_BATCH_DIMS: usize = 4;
+
+/// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit).
+pub const MAX_SIZE: usize = i32::MAX as usize;
+
+/// What an element of A, B, C and D is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum DType {
+    /// IEEE single precision: every production kernel.
+    #[default]
+    F32,
+    /// IEEE double precision: a few rungs of the ladder.
+    F64,
+}
+
+impl DType {
+    /// Bytes of an element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::F64 => 8,
+        }
+    }
+}
+
+/// What arithmetic may be used for a product of FP32 matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// FP32-grade: the error is no worse than that of FP32 multiply-adds. Tensor cores may be used to reach it
+    /// (each operand is split into TF32 heads and tails, the running sum is kept in FP32).
+    #[default]
+    Fp32,
+    /// FP32 fused multiply-adds only, never tensor cores.
+    Fp32Strict,
+    /// One TF32 product: operands are rounded to 10 bits of mantissa, a relative error of about 3e-4.
+    Tf32,
+}
+
+impl Precision {
+    /// All precisions, in the order of their error.
+    pub const ALL: [Precision; 3] = [Precision::Fp32Strict, Precision::Fp32, Precision::Tf32];
+
+    /// The name that command lines, environment variables and result files use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Precision::Fp32 => "fp32",
+            Precision::Fp32Strict => "fp32-strict",
+            Precision::Tf32 => "tf32",
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Precision::ALL
+            .into_iter()
+            .find(|precision| precision.name() == text)
+            .ok_or_else(|| {
+                let names = Precision::ALL.map(Precision::name).join(", ");
+                format!("unknown precision '{text}': choose one of {names}")
+            })
+    }
+}
+
+/// The function applied to `α·acc + β·C + bias`. Formulas are candle's own; the numbers are the kernel ABI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum Activation {
+    /// `x`
+    #[default]
+    Identity = 0,
+    /// `max(x, 0)`
+    Relu = 1,
+    /// `Tensor::gelu`: the tanh approximation.
+    GeluTanh = 2,
+    /// `Tensor::gelu_erf`: `x·Φ(x)`.
+    GeluErf = 3,
+    /// `x·sigmoid(x)`
+    Silu = 4,
+    /// `tanh(x)`
+    Tanh = 5,
+    /// `1 / (1 + exp(-x))`
+    Sigmoid = 6,
+}
+
+/// Where the elements of one operand lie, relative to its first element. Strides count elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OperandLayout {
+    /// From `(i, j)` to `(i + 1, j)`.
+    pub row_stride: i64,
+    /// From `(i, j)` to `(i, j + 1)`.
+    pub col_stride: i64,
+    /// From a matrix to the next one along each batch dimension, outermost first; 0 broadcasts.
+    pub batch_strides: [i64; MAX_BATCH_DIMS],
+    /// A power of two, in bytes, that the address of the first element is a multiple of. 16 enables vector access
+    /// and the bulk copy engine; more than 16 brings nothing.
+    pub align: u32,
+}
+
+impl OperandLayout {
+    /// A dense row-major matrix with `cols` columns, one matrix for the whole batch, well aligned.
+    pub const fn row_major(cols: usize) -> Self {
+        OperandLayout::strided(cols as i64, 1)
+    }
+
+    /// A dense matrix stored transposed (column-major) with `rows` rows, well aligned.
+    pub const fn col_major(rows: usize) -> Self {
+        OperandLayout::strided(1, rows as i64)
+    }
+
+    /// Any two strides, one matrix for the whole batch, well aligned.
+    pub const fn strided(row_stride: i64, col_stride: i64) -> Self {
+        OperandLayout {
+            row_stride,
+            col_stride,
+            batch_strides: [0; MAX_BATCH_DIMS],
+            align: 16,
+        }
+    }
+
+    /// The same layout seen as the transposed matrix.
+    pub const fn transposed(self) -> Self {
+        OperandLayout {
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// The same layout with these batch strides (elements, outermost first).
+    pub const fn with_batch_strides(self, batch_strides: [i64; MAX_BATCH_DIMS]) -> Self {
+        OperandLayout {
+            batch_strides,
+            ..self
+        }
+    }
+
+    /// The same layout at an address that is a multiple of `align` bytes only.
+    pub const fn with_align(self, align: u32) -> Self {
+        OperandLayout { align, ..self }
+    }
+
+    /// How kernels may access a `rows` × `cols` operand of this layout and of `dtype`.
+    pub fn access(&self, rows: usize, cols: usize, dtype: DType) -> Access {
+        // A dimension of one element is never stepped along: its stride may count as anything.
+        let unit_col = self.col_stride == 1 || cols == 1;
+        let unit_row = self.row_stride == 1 || rows == 1;
+        let vector = 16 / dtype.size() as i64;
+        let whole_vectors = |stride: i64, steps: usize| steps <= 1 || stride % vector == 0;
+        let aligned =
+            self.align >= 16 && self.batch_strides.iter().all(|stride| stride % vector == 0);
+        match (unit_col, unit_row) {
+            (true, _)
+                if aligned && whole_vectors(self.row_stride, rows) && self.col_stride == 1 =>
+            {
+                Access::RowVector
+            }
+            (_, true)
+                if aligned && whole_vectors(self.col_stride, cols) && self.row_stride == 1 =>
+            {
+                Access::ColVector
+            }
+            (true, _) if self.col_stride == 1 => Access::RowScalar,
+            (_, true) if self.row_stride == 1 => Access::ColScalar,
+            _ => Access::Strided,
+        }
+    }
+}
+
+/// How the 2D part of an operand may be accessed. Part of the kernel ABI (`Access` in `gemm_args.cuh`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Access {
+    /// Any strides: one element at a time.
+    #[default]
+    Strided = 0,
+    /// Unit column stride, but rows do not all start on 16 bytes.
+    RowScalar = 1,
+    /// Unit row stride, but columns do not all start on 16 bytes.
+    ColScalar = 2,
+    /// Unit column stride, every row of every matrix starts on 16 bytes.
+    RowVector = 3,
+    /// Unit row stride, every column of every matrix starts on 16 bytes.
+    ColVector = 4,
+}
+
+/// What happens to an accumulator before it is stored: `D ← activation(α·acc + β·C + bias) + residual`.
+///
+/// The values of α and β are not part of the problem: they travel with the pointers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Epilogue {
+    /// Where C lies, if β ≠ 0. C may be D itself.
+    pub c: Option<OperandLayout>,
+    /// Whether a bias of `n` elements is added, one a column.
+    pub bias: bool,
+    /// What is applied to the sum.
+    pub activation: Activation,
+    /// Where the residual, added last, lies.
+    pub residual: Option<OperandLayout>,
+}
+
+impl Epilogue {
+    /// Whether only α, β and C are used, which every kernel does.
+    pub fn is_plain(&self) -> bool {
+        !self.bias && self.activation == Activation::Identity && self.residual.is_none()
+    }
+}
+
+/// `D[m×n] ← activation(α·A[m×k]·B[k×n] + β·C[m×n] + bias[n]) + residual[m×n]`, for every matrix of a batch.
+///
+/// A plain value: equal problems have equal plans, so it is also the key under which plans are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GemmProblem {
+    /// Rows of A, C and D.
+    pub m: usize,
+    /// Columns of B, C and D.
+    pub n: usize,
+    /// Columns of A and rows of B.
+    pub k: usize,
+    /// Batch dimensions, outermost first, 1 where unused.
+    pub batch_dims: [usize; MAX_BATCH_DIMS],
+    /// What an element is.
+    pub dtype: DType,
+    /// What arithmetic may be used.
+    pub precision: Precision,
+    /// Layout of the m × k operand.
+    pub a: OperandLayout,
+    /// Layout of the k × n operand.
+    pub b: OperandLayout,
+    /// Layout of the m × n result; its column stride is 1.
+    pub d: OperandLayout,
+    /// C, bias, activation, residual.
+    pub epilogue: Epilogue,
+}
+
+impl GemmProblem {
+    /// A single product of `a` (m × k) and `b` (k × n) into a dense row-major result.
+    pub const fn new(m: usize, n: usize, k: usize, a: OperandLayout, b: OperandLayout) -> Self {
+        GemmProblem {
+            m,
+            n,
+            k,
+            batch_dims: [1; MAX_BATCH_DIMS],
+            dtype: DType::F32,
+            precision: Precision::Fp32,
+            a,
+            b,
+            d: OperandLayout::row_major(n),
+            epilogue: Epilogue {
+                c: None,
+                bias: false,
+                activation: Activation::Identity,
+                residual: None,
+            },
+        }
+    }
+
+    /// A single product of dense row-major matrices (NN).
+    pub const fn row_major(m: usize, n: usize, k: usize) -> Self {
+        GemmProblem::new(
+            m,
+            n,
+            k,
+            OperandLayout::row_major(k),
+            OperandLayout::row_major(n),
+        )
+    }
+
+    /// Matrices in the batch.
+    pub fn batch(&self) -> usize {
+        self.batch_dims.iter().product()
+    }
+
+    /// Floating-point operations: a multiplication and an addition for each of batch·m·n·k.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.batch() as f64 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
+    /// Bytes that A, B and D take, each element once: the least that has to move through memory. Operands that are
+    /// broadcast along the batch count once.
+    pub fn min_bytes(&self) -> f64 {
+        let matrices = |layout: &OperandLayout| -> f64 {
+            let dims = self.batch_dims.iter().zip(layout.batch_strides);
+            dims.filter(|(_, stride)| *stride != 0)
+                .map(|(&dim, _)| dim as f64)
+                .product()
+        };
+        let (m, n, k) = (self.m as f64, self.n as f64, self.k as f64);
+        let elements =
+            m * k * matrices(&self.a) + k * n * matrices(&self.b) + m * n * self.batch() as f64;
+        elements * self.dtype.size() as f64
+    }
+
+    /// The storage order of A and B: `NN`, `NT`, `TN` or `TT` (T: stored transposed), or with `*` for an operand that
+    /// has neither a unit row stride nor a unit column stride.
+    pub fn layout_name(&self) -> String {
+        let letter =
+            |layout: &OperandLayout, rows, cols| match layout.access(rows, cols, self.dtype) {
+                Access::RowScalar | Access::RowVector => 'N',
+                Access::ColScalar | Access::ColVector => 'T',
+                Access::Strided => '*',
+            };
+        [
+            letter(&self.a, self.m, self.k),
+            letter(&self.b, self.k, self.n),
+        ]
+        .iter()
+        .collect()
+    }
+
+    /// Checks what every kernel takes for granted.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with the numbers: a size of 0 (the caller answers those without a kernel), a size or batch above
+    /// 2³¹ − 1, or a result whose columns are not adjacent.
+    pub fn validate(&self) -> Result<(), String> {
+        let (m, n, k, batch) = (self.m, self.n, self.k, self.batch());
+        if m == 0 || n == 0 || k == 0 || batch == 0 {
+            return Err(format!(
+                "an empty product (m {m}, n {n}, k {k}, batch {batch}) has no plan: its result is β·C or empty"
+            ));
+        }
+        if m.max(n).max(k).max(batch) > MAX_SIZE {
+            return Err(format!(
+                "m {m}, n {n}, k {k} and batch {batch} must each be at most {MAX_SIZE}; split the product"
+            ));
+        }
+        if self.d.col_stride != 1 && n > 1 {
+            return Err(format!(
+                "the result's columns must be adjacent, but its column stride is {}",
+                self.d.col_stride
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same result with fewer batch dimensions or none: dimensions of one element are dropped, neighbours that can
+    /// be walked with one stride are merged, and a batch that shares one B becomes more rows of A (the case of a
+    /// linear layer applied to an input of rank 3). Plans and kernels see only folded problems.
+    pub fn folded(&self) -> Self {
+        let mut dims: Vec<BatchDim> = (0..MAX_BATCH_DIMS)
+            .map(|i| BatchDim {
+                extent: self.batch_dims[i],
+                strides: self.operands().map(|o| o.map_or(0, |o| o.batch_strides[i])),
+            })
+            .collect();
+        merge_batch_dims(&mut dims);
+
+        let mut folded = *self;
+        // Rows and the innermost batch dimension can be one where B is shared and the rows go on in step. A matrix of
+        // one row has no row stride to keep: the batch's takes its place.
+        if let Some(inner) = dims.last().copied() {
+            let rows = self.operands().map(|o| o.map_or(0, |o| o.row_stride));
+            let in_step = |i: usize| self.m == 1 || inner.strides[i] == rows[i] * self.m as i64;
+            if inner.strides[B] == 0 && [A, D, C, RESIDUAL].into_iter().all(in_step) {
+                folded.m = self.m * inner.extent;
+                dims.pop();
+                if self.m == 1 {
+                    folded.a.row_stride = inner.strides[A];
+                    folded.d.row_stride = inner.strides[D];
+                    if let Some(c) = folded.epilogue.c.as_mut() {
+                        c.row_stride = inner.strides[C];
+                    }
+                    if let Some(residual) = folded.epilogue.residual.as_mut() {
+                        residual.row_stride = inner.strides[RESIDUAL];
+                    }
+                }
+            }
+        }
+        folded.batch_dims = [1; MAX_BATCH_DIMS];
+        let mut strides = [[0i64; MAX_BATCH_DIMS]; 5];
+        let first = MAX_BATCH_DIMS - dims.len();
+        for (i, dim) in dims.iter().enumerate() {
+            folded.batch_dims[first + i] = dim.extent;
+            for operand in 0..5 {
+                strides[operand][first + i] = dim.strides[operand];
+            }
+        }
+        folded.a.batch_strides = strides[A];
+        folded.b.batch_strides = strides[B];
+        folded.d.batch_strides = strides[D];
+        if let Some(c) = folded.epilogue.c.as_mut() {
+            c.batch_strides = strides[C];
+        }
+        if let Some(residual) = folded.epilogue.residual.as_mut() {
+            residual.batch_strides = strides[RESIDUAL];
+        }
+        folded
+    }
+
+    fn operands(&self) -> [Option<&OperandLayout>; 5] {
+        [
+            Some(&self.a),
+            Some(&self.b),
+            Some(&self.d),
+            self.epilogue.c.as_ref(),
+            self.epilogue.residual.as_ref(),
+        ]
+    }
+}
+
+/// Places of the operands in [`BatchDim::strides`].
+pub const A: usize = 0;
+/// See [`A`].
+pub const B: usize = 1;
+/// See [`A`].
+pub const D: usize = 2;
+/// See [`A`].
+pub const C: usize = 3;
+/// See [`A`].
+pub const RESIDUAL: usize = 4;
+
+/// One batch dimension: its extent and the stride of each operand along it, in the order A, B, D, C, residual
+/// (0 for an operand that the problem lacks).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchDim {
+    /// Matrices along this dimension.
+    pub extent: usize,
+    /// Elements between neighbours, for A, B, D, C and the residual.
+    pub strides: [i64; 5],
+}
+
+/// Drops dimensions of extent 1 and merges neighbours that every operand can walk with a single stride.
+/// Outermost dimension first.
+pub fn merge_batch_dims(dims: &mut Vec<BatchDim>) {
+    dims.retain(|dim| dim.extent != 1);
+    let mut merged: Vec<BatchDim> = Vec::with_capacity(dims.len());
+    for dim in dims.iter() {
+        match merged.last_mut() {
+            Some(outer)
+                if (0..5).all(|i| outer.strides[i] == dim.strides[i] * dim.extent as i64) =>
+            {
+                outer.extent *= dim.extent;
+                outer.strides = dim.strides;
+            }
+            _ => merged.push(*dim),
+        }
+    }
+    *dims = merged;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_follows_strides_and_alignment() {
+        let row = OperandLayout::row_major(8);
+        assert_eq!(row.access(4, 8, DType::F32), Access::RowVector);
+        assert_eq!(
+            row.with_align(4).access(4, 8, DType::F32),
+            Access::RowScalar
+        );
+        assert_eq!(
+            OperandLayout::row_major(7).access(4, 7, DType::F32),
+            Access::RowScalar
+        );
+        assert_eq!(row.transposed().access(8, 4, DType::F32), Access::ColVector);
+        assert_eq!(
+            OperandLayout::col_major(7).access(7, 4, DType::F32),
+            Access::ColScalar
+        );
+        assert_eq!(
+            OperandLayout::strided(16, 2).access(4, 8, DType::F32),
+            Access::Strided
+        );
+        let odd_batch = row.with_batch_strides([0, 0, 0, 33]);
+        assert_eq!(odd_batch.access(4, 8, DType::F32), Access::RowScalar);
+    }
+
+    #[test]
+    fn a_single_row_or_column_is_not_hindered_by_its_stride() {
+        // A row of 8 out of a matrix with an odd leading dimension: nothing steps along the rows.
+        let row = OperandLayout::strided(7, 1);
+        assert_eq!(row.access(1, 8, DType::F32), Access::RowVector);
+        let column = OperandLayout::strided(1, 7);
+        assert_eq!(column.access(8, 1, DType::F32), Access::ColVector);
+        // A zero stride broadcasts: it is a multiple of everything.
+        let broadcast = OperandLayout::strided(0, 1);
+        assert_eq!(broadcast.access(9, 8, DType::F32), Access::RowVector);
+    }
+
+    #[test]
+    fn layouts_have_the_names_of_the_field() {
+        let (n, t) = (OperandLayout::row_major(64), OperandLayout::col_major(64));
+        let name = |a, b| GemmProblem::new(64, 64, 64, a, b).layout_name();
+        assert_eq!(name(n, n), "NN");
+        assert_eq!(name(n, t), "NT");
+        assert_eq!(name(t, n), "TN");
+        assert_eq!(name(t, t), "TT");
+        assert_eq!(name(OperandLayout::strided(128, 2), n), "*N");
+    }
+
+    fn batched(dims: [usize; 4], a: [i64; 4], b: [i64; 4], d: [i64; 4]) -> GemmProblem {
+        let mut problem = GemmProblem::row_major(3, 5, 7);
+        problem.batch_dims = dims;
+        problem.a.batch_strides = a;
+        problem.b.batch_strides = b;
+        problem.d.batch_strides = d;
+        problem
+    }
+
+    #[test]
+    fn dense_batches_merge_into_one_dimension() {
+        let problem = batched(
+            [2, 1, 4, 6],
+            [504, 0, 126, 21],
+            [840, 0, 210, 35],
+            [360, 0, 90, 15],
+        );
+        let folded = problem.folded();
+        assert_eq!(folded.batch_dims, [1, 1, 1, 48]);
+        assert_eq!(folded.a.batch_strides, [0, 0, 0, 21]);
+        assert_eq!(folded.b.batch_strides, [0, 0, 0, 35]);
+        assert_eq!(folded.batch(), problem.batch());
+    }
+
+    #[test]
+    fn a_batch_that_shares_b_becomes_rows() {
+        let folded = batched([1, 1, 4, 6], [0, 0, 126, 21], [0; 4], [0, 0, 90, 15]).folded();
+        assert_eq!((folded.m, folded.batch()), (3 * 24, 1));
+    }
+
+    #[test]
+    fn a_batch_of_single_rows_takes_the_stride_of_the_batch() {
+        let mut problem = batched([1, 1, 1, 6], [0, 0, 0, 16], [0; 4], [0, 0, 0, 5]);
+        problem.m = 1;
+        let folded = problem.folded();
+        assert_eq!((folded.m, folded.batch()), (6, 1));
+        assert_eq!((folded.a.row_stride, folded.d.row_stride), (16, 5));
+    }
+
+    #[test]
+    fn rows_stay_apart_where_they_do_not_continue() {
+        // A is padded between matrices: 24 instead of 3·7 elements.
+        let folded = batched([1, 1, 1, 6], [0, 0, 0, 24], [0; 4], [0, 0, 0, 15]).folded();
+        assert_eq!((folded.m, folded.batch_dims), (3, [1, 1, 1, 6]));
+    }
+
+    #[test]
+    fn dimensions_that_do_not_line_up_stay_apart() {
+        let problem = batched([1, 1, 4, 6], [0, 0, 0, 21], [0, 0, 35, 35], [0, 0, 90, 15]);
+        assert_eq!(problem.folded().batch_dims, [1, 1, 4, 6]);
+    }
+
+    #[test]
+    fn validation_names_the_numbers() {
+        let error = GemmProblem::row_major(0, 2, 3).validate().unwrap_err();
+        assert!(error.contains("m 0, n 2, k 3"), "{error}");
+        let error = GemmProblem::row_major(1 << 31, 2, 3)
+            .validate()
+            .unwrap_err();
+        assert!(error.contains("2147483648"), "{error}");
+        let mut strided = GemmProblem::row_major(4, 4, 4);
+        strided.d.col_stride = 2;
+        assert!(strided
+            .validate()
+            .unwrap_err()
+            .contains("column stride is 2"));
+    }
+
+    #[test]
+    fn precision_names_round_trip() {
+        for precision in Precision::ALL {
+            assert_eq!(precision.name().parse::<Precision>().unwrap(), precision);
+        }
+        assert!("fp16"
+            .parse::<Precision>()
+            .unwrap_err()
+            .contains("fp32-strict"));
+    }
+}
