@@ -27,7 +27,9 @@ impl Digits {
         let mut digits = Self::default();
         // The first line is the header.
         for (index, line) in text.lines().enumerate().skip(1) {
-            digits.push_line(line).with_context(|| format!("{}, line {}", path.display(), index + 1))?;
+            digits
+                .push_line(line)
+                .with_context(|| format!("{}, line {}", path.display(), index + 1))?;
         }
         ensure!(
             digits.len() >= HELD_OUT,
@@ -55,12 +57,17 @@ impl Digits {
             "{} numbers, where a label and {PIXELS} pixels are expected",
             numbers.len()
         );
-        ensure!(usize::from(label) < CLASSES, "the label is {label}, not one of 0 to {}", CLASSES - 1);
+        ensure!(
+            usize::from(label) < CLASSES,
+            "the label is {label}, not one of 0 to {}",
+            CLASSES - 1
+        );
         if let Some(at) = pixels.iter().position(|&p| p > BRIGHTEST) {
             bail!("column {}: pixel {} is above {BRIGHTEST}", at + 2, pixels[at]);
         }
         self.labels.push(label);
-        self.images.extend(pixels.iter().map(|&p| f32::from(p) / f32::from(BRIGHTEST)));
+        self.images
+            .extend(pixels.iter().map(|&p| f32::from(p) / f32::from(BRIGHTEST)));
         Ok(())
     }
 
@@ -78,7 +85,9 @@ impl Digits {
 
     /// The digits at these rows, in this order.
     pub fn rows(&self, rows: &[usize]) -> Self {
-        let images = rows.iter().flat_map(|&row| &self.images[row * PIXELS..(row + 1) * PIXELS]);
+        let images = rows
+            .iter()
+            .flat_map(|&row| &self.images[row * PIXELS..(row + 1) * PIXELS]);
         Self {
             images: images.copied().collect(),
             labels: rows.iter().map(|&row| self.labels[row]).collect(),

@@ -14,7 +14,11 @@ pub struct Mlp<L> {
 impl<L: Module> Mlp<L> {
     /// Makes each layer from its weight (out, in) and its bias (out).
     pub fn new(weights: &Weights, layer: impl Fn(Tensor, Tensor) -> L) -> Self {
-        let layers = weights.layers.iter().map(|(weight, bias)| layer(weight.clone(), bias.clone())).collect();
+        let layers = weights
+            .layers
+            .iter()
+            .map(|(weight, bias)| layer(weight.clone(), bias.clone()))
+            .collect();
         Self { layers }
     }
 }
@@ -60,8 +64,8 @@ impl Weights {
     /// where it is given.
     pub fn load(path: &Path, hidden: Option<&[usize]>, device: &Device) -> Result<Self> {
         let file = || format!("cannot load the weights of {}", path.display());
-        let mut tensors = candle_core::safetensors::load(path, device)
-            .with_context(|| format!("{} (--train makes them)", file()))?;
+        let mut tensors =
+            candle_core::safetensors::load(path, device).with_context(|| format!("{} (--train makes them)", file()))?;
         let mut layers = Vec::new();
         while let Some(weight) = tensors.remove(&name(layers.len(), "weight")) {
             let bias_name = name(layers.len(), "bias");
@@ -85,10 +89,17 @@ impl Weights {
                 bias.dims()
             );
             for tensor in [weight, bias] {
-                ensure!(tensor.dtype() == DType::F32, "layer {at} holds {:?}, not F32", tensor.dtype());
+                ensure!(
+                    tensor.dtype() == DType::F32,
+                    "layer {at} holds {:?}, not F32",
+                    tensor.dtype()
+                );
             }
         }
-        let chained = self.layers.windows(2).all(|pair| pair[0].0.dims()[0] == pair[1].0.dims()[1]);
+        let chained = self
+            .layers
+            .windows(2)
+            .all(|pair| pair[0].0.dims()[0] == pair[1].0.dims()[1]);
         let found = self.sizes();
         ensure!(
             chained && found.first() == Some(&PIXELS) && found.last() == Some(&CLASSES),
@@ -112,15 +123,12 @@ impl Weights {
             .layers
             .iter()
             .enumerate()
-            .flat_map(|(at, (weight, bias))| {
-                [(name(at, "weight"), weight.clone()), (name(at, "bias"), bias.clone())]
-            })
+            .flat_map(|(at, (weight, bias))| [(name(at, "weight"), weight.clone()), (name(at, "bias"), bias.clone())])
             .collect();
         let Some(file_name) = path.file_name() else {
             bail!("{} is not the name of a file", path.display())
         };
-        let temporary =
-            path.with_file_name(format!(".{}.{}.tmp", file_name.to_string_lossy(), std::process::id()));
+        let temporary = path.with_file_name(format!(".{}.{}.tmp", file_name.to_string_lossy(), std::process::id()));
         let written = candle_core::safetensors::save(&tensors, &temporary)
             .map_err(anyhow::Error::from)
             .and_then(|()| Ok(std::fs::rename(&temporary, path)?));
@@ -134,7 +142,10 @@ impl Weights {
     /// Inputs of the first layer, then outputs of each.
     pub fn sizes(&self) -> Vec<usize> {
         let inputs = self.layers.first().map(|(weight, _)| weight.dims()[1]);
-        inputs.into_iter().chain(self.layers.iter().map(|(weight, _)| weight.dims()[0])).collect()
+        inputs
+            .into_iter()
+            .chain(self.layers.iter().map(|(weight, _)| weight.dims()[0]))
+            .collect()
     }
 }
 
