@@ -129,16 +129,13 @@ fn run(args: &Args) -> Result<()> {
     });
     let candle = Mlp::new(&weights, |w, b| candle_nn::Linear::new(w, Some(b)));
     let report = format!(
-        "{} digits to train on, {} held out; layers {}, {} on {}\n\n{}\n{}",
+        "digits   {} to train on, {} held out\nlayers   {}\nweights  {}{}\ndevice   {}\n\n{}\n{}",
         train.len(),
         held_out.len(),
         dashed(&weights.sizes()),
-        if args.train {
-            "trained and written to"
-        } else {
-            "read from"
-        },
-        format_args!("{}, device {:?}", weights_path.display(), device.location()),
+        weights_path.display(),
+        if args.train { ", just trained" } else { "" },
+        if device.is_cpu() { "CPU" } else { "CUDA device 0" },
         agreement(&ours, &candle, &held_out, &device)?,
         speed(&ours, &candle, &held_out, &device)?
     );

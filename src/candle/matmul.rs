@@ -1,7 +1,8 @@
 //! `matmul`, its builder, and the custom ops behind them.
 
 use super::layout::{result_shape, Product};
-use crate::gemm::{cpu, kernels, Precision};
+use crate::gemm::kernels::{self, EpilogueSupport};
+use crate::gemm::{cpu, Precision};
 use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
 
 const NAME: &str = "matmul";
@@ -162,7 +163,7 @@ impl Gemm {
         same_kind(x, bias)?;
         // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
         let fits = bias.dims() == [shape.dims()[shape.rank() - 1]] && self.c.is_none();
-        if !(self.computes(x, &shape)? && fits) {
+        if !(self.computes(x, &shape)? && fits && self.fuses(x.device())) {
             return self.matmul(x, &w)?.broadcast_add(bias);
         }
         let op = Op {
@@ -173,6 +174,15 @@ impl Gemm {
             third: Third::Bias,
         };
         x.apply_op3(&w, bias, op)
+    }
+
+    /// Whether a bias can be added inside the product on this device. Rungs of the ladder compute α·A·B + β·C only.
+    fn fuses(&self, device: &Device) -> bool {
+        let mut kernels = kernels::TABLE.iter().filter(|spec| match &self.kernel {
+            Some(name) => spec.name == name,
+            None => spec.efficiency > 0.0,
+        });
+        device.is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
     }
 
     /// Whether this crate computes a product with the operand `a` and a result of this shape, or candle does.
