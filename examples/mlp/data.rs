@@ -24,8 +24,13 @@ impl Digits {
     /// Reads `label,p0,…,p63` lines. An error names the file and the line.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        ensure!(
+            text.starts_with("label,"),
+            "{}, line 1: the header 'label,p0,…,p{}' is missing",
+            path.display(),
+            PIXELS - 1
+        );
         let mut digits = Self::default();
-        // The first line is the header.
         for (index, line) in text.lines().enumerate().skip(1) {
             digits
                 .push_line(line)

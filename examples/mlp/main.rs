@@ -111,6 +111,12 @@ fn run(args: &Args) -> Result<()> {
     let (train, held_out) = Digits::read(&args.data.clone().unwrap_or_else(|| in_project(DIGITS)))?.split();
 
     let weights = if args.train {
+        let folder = weights_path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        ensure!(
+            folder.is_none_or(Path::is_dir),
+            "cannot write the weights to {}: its folder does not exist",
+            weights_path.display()
+        );
         let weights = train_weights(
             &train,
             hidden.as_deref().unwrap_or(&HIDDEN),
