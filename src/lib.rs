@@ -1,9 +1,12 @@
 //! FP32 matrix multiplication and transposition for candle.
 
+pub mod candle;
 pub mod device;
 pub mod error;
 pub mod gemm;
 #[cfg(feature = "cuda")]
 pub mod modules;
 
+pub use candle::{linear, linear_b, linear_no_bias, matmul, Gemm, Linear, SgemmExt};
 pub use error::{Error, Result};
+pub use gemm::Precision;

@@ -1,6 +1,7 @@
 //! Matrix multiplication: [`problem`] says what is asked, [`kernels`] what there is, [`plan`] how it is done.
 
 pub mod args;
+pub mod cpu;
 pub mod kernels;
 #[cfg(feature = "cuda")]
 pub mod launch;

@@ -1,0 +1,11 @@
+//! The door for candle models: tensors in, tensors out, gradients included.
+//!
+//! [`matmul`] and [`SgemmExt::sgemm`] stand for `Tensor::matmul`, [`Linear`] for `candle_nn::Linear`, and [`Gemm`]
+//! chooses a kernel, a precision, α and β·C.
+
+mod layout;
+mod linear;
+mod matmul;
+
+pub use linear::{linear, linear_b, linear_no_bias, Linear};
+pub use matmul::{matmul, Gemm, SgemmExt};

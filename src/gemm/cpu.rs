@@ -1,0 +1,428 @@
+//! The product on the CPU: the `gemm` crate's engine below, this crate's layouts, batches and epilogue above.
+//!
+//! The result is cut into tiles, about one a thread. Each is one call of the engine, which takes any strides, followed
+//! by the epilogue while the tile is still in the cache. What it computes, and when it reads C, is what the kernels do.
+
+use super::problem::{Activation, DType, GemmProblem, OperandLayout};
+use rayon::prelude::*;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Multiply-adds below which waking other threads costs more than they save.
+const SERIAL_WORK: usize = 2 << 20;
+
+/// The least rows or columns of a tile that is cut off for a thread of its own, and what cuts are a multiple of, so that
+/// the engine's vectors are filled.
+const TILE_QUANTUM: usize = 64;
+
+/// The data of a product. Every slice starts at the operand's element (0, 0) of the first matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOperands<'a> {
+    /// A, as `GemmProblem::a` lays it out.
+    pub a: &'a [f32],
+    /// B, as `GemmProblem::b` lays it out.
+    pub b: &'a [f32],
+    /// C, as the epilogue lays it out; not read where the epilogue has none or β is 0.
+    pub c: &'a [f32],
+    /// `n` elements, `bias_stride` apart; not read where the epilogue has no bias.
+    pub bias: &'a [f32],
+    /// Elements between neighbours of the bias.
+    pub bias_stride: usize,
+    /// The residual, as the epilogue lays it out; not read where it has none.
+    pub residual: &'a [f32],
+    /// The factor of A·B.
+    pub alpha: f32,
+    /// The factor of C.
+    pub beta: f32,
+}
+
+impl<'a> CpuOperands<'a> {
+    /// `A·B` alone.
+    pub const fn new(a: &'a [f32], b: &'a [f32]) -> Self {
+        CpuOperands {
+            a,
+            b,
+            c: &[],
+            bias: &[],
+            bias_stride: 1,
+            residual: &[],
+            alpha: 1.0,
+            beta: 0.0,
+        }
+    }
+}
+
+/// Why a product was refused. Nothing was written then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CpuGemmError {
+    /// Only `f32` is computed here.
+    DType(DType),
+    /// An operand's layout reaches outside its slice.
+    OutOfBounds {
+        /// Which operand.
+        operand: &'static str,
+        /// Its layout.
+        layout: OperandLayout,
+        /// Elements in its slice.
+        len: usize,
+    },
+    /// Elements of the result share an address, or those of a row are not adjacent.
+    Result(OperandLayout),
+}
+
+impl fmt::Display for CpuGemmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CpuGemmError::DType(dtype) => {
+                write!(f, "the CPU path multiplies F32 matrices, not {dtype:?}")
+            }
+            CpuGemmError::OutOfBounds {
+                operand,
+                layout,
+                len,
+            } => write!(
+                f,
+                "{operand} of row stride {}, column stride {} and batch strides {:?} reaches outside its {len} elements",
+                layout.row_stride, layout.col_stride, layout.batch_strides
+            ),
+            CpuGemmError::Result(layout) => write!(
+                f,
+                "elements of the result must not overlap, and those of a row must be adjacent: row stride {}, column stride {}, batch strides {:?}",
+                layout.row_stride, layout.col_stride, layout.batch_strides
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CpuGemmError {}
+
+/// Computes `problem` on at most `threads` threads of rayon's current pool and writes every element of D in `d`, which
+/// starts at D's element (0, 0). Elements of `d` between those of D are left alone. `k` may be 0: then A·B is 0.
+///
+/// `Precision` makes no difference: all products are FP32 multiply-adds.
+///
+/// # Errors
+///
+/// A dtype other than `F32`, an operand that is shorter than its layout needs, or a D whose elements overlap.
+pub fn gemm(
+    problem: &GemmProblem,
+    operands: &CpuOperands,
+    d: &mut [MaybeUninit<f32>],
+    threads: usize,
+) -> Result<(), CpuGemmError> {
+    check(problem, operands, d.len())?;
+    let (m, n) = (problem.m, problem.n);
+    if m == 0 || n == 0 || problem.batch() == 0 {
+        return Ok(());
+    }
+    let tiling = Tiling::new(problem, threads);
+    let out = Output(d.as_mut_ptr().cast::<f32>());
+    let run = |tile: usize| {
+        let (batch, rows, cols) = tiling.tile(tile, m, n);
+        // SAFETY: `check` found that all operands and D stay inside their slices and that no two elements of D share an
+        // address; tiles are disjoint, so no other thread writes to this one.
+        unsafe { compute_tile(problem, operands, out, batch, rows, cols) }
+    };
+    if tiling.parallel {
+        (0..tiling.count()).into_par_iter().for_each(run);
+    } else {
+        (0..tiling.count()).for_each(run);
+    }
+    Ok(())
+}
+
+/// [`gemm`] of one problem for each of `operands`, whose results follow one another in the vector that is returned.
+///
+/// # Errors
+///
+/// As [`gemm`], or a D that is not dense.
+pub fn gemm_to_vec<'a>(
+    problem: &GemmProblem,
+    operands: impl ExactSizeIterator<Item = CpuOperands<'a>>,
+    threads: usize,
+) -> Result<Vec<f32>, CpuGemmError> {
+    let len = problem.m * problem.n * problem.batch();
+    if reach(problem, &problem.d, problem.m, problem.n) != Some(len as i128) {
+        return Err(CpuGemmError::Result(problem.d));
+    }
+    let mut results = Vec::with_capacity(len * operands.len());
+    for operands in operands {
+        results.reserve(len);
+        gemm(problem, &operands, &mut results.spare_capacity_mut()[..len], threads)?;
+        // SAFETY: D has `len` elements that share no address (`gemm` refuses those) and span `len`, so that it is all of
+        // the slice, and `gemm` has written it.
+        unsafe { results.set_len(results.len() + len) };
+    }
+    Ok(results)
+}
+
+/// The start of D, shared by threads that write disjoint tiles of it.
+#[derive(Clone, Copy)]
+struct Output(*mut f32);
+
+// SAFETY: tiles are disjoint, see `gemm`.
+unsafe impl Send for Output {}
+// SAFETY: as above.
+unsafe impl Sync for Output {}
+
+/// How the result is cut into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tiling {
+    batch: usize,
+    row_tiles: usize,
+    col_tiles: usize,
+    tile_rows: usize,
+    tile_cols: usize,
+    parallel: bool,
+}
+
+impl Tiling {
+    fn new(problem: &GemmProblem, threads: usize) -> Self {
+        let (m, n, batch) = (problem.m, problem.n, problem.batch());
+        let work = [m, n, problem.k]
+            .iter()
+            .fold(batch, |product, &size| product.saturating_mul(size));
+        let parallel = threads > 1 && work >= SERIAL_WORK;
+        let whole = Tiling {
+            batch,
+            row_tiles: 1,
+            col_tiles: 1,
+            tile_rows: m,
+            tile_cols: n,
+            parallel,
+        };
+        if !parallel || batch % threads == 0 || batch >= 4 * threads {
+            return whole;
+        }
+        // Among the ways to cut a matrix for its share of the threads, the one whose tiles read the least of A and B.
+        let pieces = threads.div_ceil(batch);
+        (1..=pieces)
+            .map(|row_tiles| {
+                let tile_rows = quantized(m, row_tiles);
+                let tile_cols = quantized(n, pieces / row_tiles);
+                Tiling {
+                    row_tiles: m.div_ceil(tile_rows),
+                    col_tiles: n.div_ceil(tile_cols),
+                    tile_rows,
+                    tile_cols,
+                    ..whole
+                }
+            })
+            .min_by_key(|t| {
+                let idle = pieces.saturating_sub(t.row_tiles * t.col_tiles);
+                (idle, t.tile_rows + t.tile_cols)
+            })
+            .unwrap_or(whole)
+    }
+
+    fn count(&self) -> usize {
+        self.batch * self.row_tiles * self.col_tiles
+    }
+
+    /// Matrix, rows and columns of a tile.
+    fn tile(&self, index: usize, m: usize, n: usize) -> (usize, Range<usize>, Range<usize>) {
+        let (row, col) = (
+            index / self.col_tiles % self.row_tiles * self.tile_rows,
+            index % self.col_tiles * self.tile_cols,
+        );
+        let batch = index / (self.row_tiles * self.col_tiles);
+        (
+            batch,
+            row..m.min(row + self.tile_rows),
+            col..n.min(col + self.tile_cols),
+        )
+    }
+}
+
+/// The length of each of about `pieces` pieces of `size`.
+fn quantized(size: usize, pieces: usize) -> usize {
+    size.div_ceil(pieces).next_multiple_of(TILE_QUANTUM)
+}
+
+/// Offset of the first element of matrix `batch` (row-major over the batch dimensions).
+fn batch_offset(problem: &GemmProblem, layout: &OperandLayout, mut batch: usize) -> isize {
+    let mut offset = 0;
+    for (&extent, &stride) in problem.batch_dims.iter().zip(&layout.batch_strides).rev() {
+        offset += (batch % extent) as isize * stride as isize;
+        batch /= extent;
+    }
+    offset
+}
+
+/// Offset of element (row, col) of matrix `batch`.
+fn element(problem: &GemmProblem, layout: &OperandLayout, batch: usize, row: usize, col: usize) -> isize {
+    batch_offset(problem, layout, batch)
+        + row as isize * layout.row_stride as isize
+        + col as isize * layout.col_stride as isize
+}
+
+/// # Safety
+///
+/// The tile must lie inside the matrix, all operands inside their slices and D below `out`; nothing else may access the
+/// tile's elements of D meanwhile.
+unsafe fn compute_tile(
+    problem: &GemmProblem,
+    operands: &CpuOperands,
+    out: Output,
+    batch: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+) {
+    let GemmProblem { a, b, d, k, .. } = problem;
+    let tile = out.0.offset(element(problem, d, batch, rows.start, cols.start));
+    gemm::gemm(
+        rows.len(),
+        cols.len(),
+        *k,
+        tile,
+        d.col_stride as isize,
+        d.row_stride as isize,
+        false, // D is written, never read: it may be uninitialised
+        operands
+            .a
+            .as_ptr()
+            .wrapping_offset(element(problem, a, batch, rows.start, 0)),
+        a.col_stride as isize,
+        a.row_stride as isize,
+        operands
+            .b
+            .as_ptr()
+            .wrapping_offset(element(problem, b, batch, 0, cols.start)),
+        b.col_stride as isize,
+        b.row_stride as isize,
+        0.0, // the engine's names are the other way round: its alpha is D's factor, its beta that of A·B
+        operands.alpha,
+        false,
+        false,
+        false,
+        gemm::Parallelism::None,
+    );
+
+    let epilogue = &problem.epilogue;
+    let c = epilogue.c.as_ref().filter(|_| operands.beta != 0.0);
+    if c.is_none() && epilogue.is_plain() {
+        return;
+    }
+    for row in rows {
+        let start = out.0.offset(element(problem, d, batch, row, cols.start));
+        let d_row = std::slice::from_raw_parts_mut(start, cols.len());
+        if let Some(layout) = c {
+            let at = element(problem, layout, batch, row, cols.start);
+            add_scaled(d_row, operands.beta, operands.c, at, layout.col_stride);
+        }
+        if epilogue.bias {
+            let at = (cols.start * operands.bias_stride) as isize;
+            add_scaled(d_row, 1.0, operands.bias, at, operands.bias_stride as i64);
+        }
+        activate(epilogue.activation, d_row);
+        if let Some(layout) = &epilogue.residual {
+            let at = element(problem, layout, batch, row, cols.start);
+            add_scaled(d_row, 1.0, operands.residual, at, layout.col_stride);
+        }
+    }
+}
+
+/// `row += factor · source[at], source[at + stride], …`
+fn add_scaled(row: &mut [f32], factor: f32, source: &[f32], at: isize, stride: i64) {
+    let source = &source[at as usize..];
+    if stride == 1 {
+        for (x, &s) in row.iter_mut().zip(source) {
+            *x += factor * s;
+        }
+    } else {
+        for (j, x) in row.iter_mut().enumerate() {
+            *x += factor * source[j * stride as usize];
+        }
+    }
+}
+
+fn activate(activation: Activation, row: &mut [f32]) {
+    let apply = |row: &mut [f32], f: fn(f32) -> f32| row.iter_mut().for_each(|x| *x = f(*x));
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => row.iter_mut().for_each(|x| *x = x.max(0.0)),
+        Activation::GeluTanh => apply(row, |x| {
+            const SQRT_TWO_OVER_PI: f32 = 0.797_884_6;
+            0.5 * x * (1.0 + (SQRT_TWO_OVER_PI * x * (1.0 + 0.044715 * x * x)).tanh())
+        }),
+        Activation::GeluErf => apply(row, |x| 0.5 * x * libm::erfcf(-x * std::f32::consts::FRAC_1_SQRT_2)),
+        Activation::Silu => apply(row, |x| x / (1.0 + (-x).exp())),
+        Activation::Tanh => apply(row, f32::tanh),
+        Activation::Sigmoid => apply(row, |x| 1.0 / (1.0 + (-x).exp())),
+    }
+}
+
+fn check(problem: &GemmProblem, operands: &CpuOperands, d_len: usize) -> Result<(), CpuGemmError> {
+    if problem.dtype != DType::F32 {
+        return Err(CpuGemmError::DType(problem.dtype));
+    }
+    let (m, n, k) = (problem.m, problem.n, problem.k);
+    let inside = |operand, layout: &OperandLayout, rows, cols, len| {
+        if reach(problem, layout, rows, cols).is_some_and(|reach| reach <= len as i128) {
+            Ok(())
+        } else {
+            Err(CpuGemmError::OutOfBounds {
+                operand,
+                layout: *layout,
+                len,
+            })
+        }
+    };
+    inside("A", &problem.a, m, k, operands.a.len())?;
+    inside("B", &problem.b, k, n, operands.b.len())?;
+    inside("D", &problem.d, m, n, d_len)?;
+    let epilogue = &problem.epilogue;
+    if let Some(c) = epilogue.c.as_ref().filter(|_| operands.beta != 0.0) {
+        inside("C", c, m, n, operands.c.len())?;
+    }
+    if let Some(residual) = &epilogue.residual {
+        inside("the residual", residual, m, n, operands.residual.len())?;
+    }
+    if epilogue.bias {
+        // The bias is a row that the whole batch shares.
+        let bias = OperandLayout::strided(0, operands.bias_stride as i64);
+        inside("the bias", &bias, 1, n, operands.bias.len())?;
+    }
+    if overlaps(problem) || (n > 1 && problem.d.col_stride != 1) {
+        return Err(CpuGemmError::Result(problem.d));
+    }
+    Ok(())
+}
+
+/// Steps that a rows × cols operand takes: extent and stride of each dimension.
+fn steps(
+    problem: &GemmProblem,
+    layout: &OperandLayout,
+    rows: usize,
+    cols: usize,
+) -> impl Iterator<Item = (usize, i64)> {
+    let batch = problem.batch_dims.into_iter().zip(layout.batch_strides);
+    batch.chain([(rows, layout.row_stride), (cols, layout.col_stride)])
+}
+
+/// Elements from the first one to the end of the last one; `None` where a stride is negative.
+fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> Option<i128> {
+    if steps(problem, layout, rows, cols).any(|(extent, _)| extent == 0) {
+        return Some(0);
+    }
+    steps(problem, layout, rows, cols).try_fold(1, |reach, (extent, stride)| {
+        (extent == 1 || stride >= 0).then(|| reach + (extent as i128 - 1) * i128::from(stride))
+    })
+}
+
+/// Whether elements of D may share an address: no stride, from the shortest on, may fall within what the shorter ones
+/// span.
+fn overlaps(problem: &GemmProblem) -> bool {
+    let mut steps: Vec<_> = steps(problem, &problem.d, problem.m, problem.n)
+        .filter(|(extent, _)| *extent > 1)
+        .collect();
+    steps.sort_unstable_by_key(|&(_, stride)| stride);
+    let mut span = 0;
+    steps.iter().any(|&(extent, stride)| {
+        let within = i128::from(stride) <= span;
+        span += (extent as i128 - 1) * i128::from(stride);
+        within
+    })
+}
