@@ -123,6 +123,7 @@ mod cuda {
     pub struct CurrentContext(Arc<ContextState>);
 
     struct ContextState {
+        id: u64,
         info: DeviceInfo,
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
@@ -145,7 +146,7 @@ mod cuda {
 
     thread_local! {
         /// The last context this thread asked for: launches seldom change it.
-        static LAST: RefCell<Option<(u64, Arc<ContextState>)>> = const { RefCell::new(None) };
+        static LAST: RefCell<Option<Arc<ContextState>>> = const { RefCell::new(None) };
     }
 
     impl CurrentContext {
@@ -161,7 +162,7 @@ mod cuda {
                 .result()
                 .map_err(|e| Error::driver("looking for the current CUDA context", e))?;
             let last = LAST.with_borrow(|last| match last {
-                Some((last_id, state)) if *last_id == id => Some(state.clone()),
+                Some(state) if state.id == id => Some(state.clone()),
                 _ => None,
             });
             if let Some(state) = last {
@@ -175,6 +176,7 @@ mod cuda {
                 Some(state) => state,
                 None => {
                     let state = Arc::new(ContextState {
+                        id,
                         info: describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?,
                         modules: Mutex::default(),
                         functions: RwLock::default(),
@@ -183,8 +185,13 @@ mod cuda {
                     contexts.entry(id).or_insert(state).clone()
                 }
             };
-            LAST.with_borrow_mut(|last| *last = Some((id, state.clone())));
+            LAST.with_borrow_mut(|last| *last = Some(state.clone()));
             Ok(CurrentContext(state))
+        }
+
+        /// The driver's identifier of this context, never used twice in a process.
+        pub fn id(&self) -> u64 {
+            self.0.id
         }
 
         /// The device of this context.

@@ -1,8 +1,12 @@
 //! `matmul`, its builder, and the custom ops behind them.
 
+#[cfg(feature = "cuda")]
+use super::cuda;
 use super::layout::{result_shape, Product};
 use crate::gemm::kernels::{self, EpilogueSupport};
 use crate::gemm::{cpu, Precision};
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
 use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
 
 const NAME: &str = "matmul";
@@ -331,6 +335,22 @@ impl Op {
         Ok((CpuStorage::F32(result), product.shape))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        (a, a_layout): (&CudaStorage, &Layout),
+        (b, b_layout): (&CudaStorage, &Layout),
+        third: Option<(&CudaStorage, &Layout)>,
+    ) -> Result<(CudaStorage, Shape)> {
+        let product = self.product(a_layout, b_layout, third.map(|(_, layout)| layout))?;
+        let addend = third.map(|(storage, layout)| match self.third {
+            Third::C => cuda::Addend::C(storage, self.beta as f32),
+            Third::Bias => cuda::Addend::Bias(storage, layout.stride()[0]),
+        });
+        let result = cuda::run(&product, self.kernel.as_deref(), a, b, self.alpha as f32, addend)?;
+        Ok((result, product.shape))
+    }
+
     /// Gradients of A and B; `None` for an operand that no variable stands behind.
     fn operand_gradients(&self, a: &Tensor, b: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gemm = Gemm::new().precision(self.precision).alpha(self.alpha);
@@ -402,6 +422,17 @@ impl CustomOp2 for Op {
         self.cpu((a, a_layout), (b, b_layout), None)
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        a: &CudaStorage,
+        a_layout: &Layout,
+        b: &CudaStorage,
+        b_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.cuda((a, a_layout), (b, b_layout), None)
+    }
+
     fn bwd(&self, a: &Tensor, b: &Tensor, _result: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         self.operand_gradients(a, b, grad)
     }
@@ -422,6 +453,19 @@ impl CustomOp3 for Op {
         third_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
         self.cpu((a, a_layout), (b, b_layout), Some((third, third_layout)))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        a: &CudaStorage,
+        a_layout: &Layout,
+        b: &CudaStorage,
+        b_layout: &Layout,
+        third: &CudaStorage,
+        third_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.cuda((a, a_layout), (b, b_layout), Some((third, third_layout)))
     }
 
     fn bwd(

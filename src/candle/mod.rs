@@ -3,6 +3,8 @@
 //! [`matmul`] and [`SgemmExt::sgemm`] stand for `Tensor::matmul`, [`Linear`] for `candle_nn::Linear`, and [`Gemm`]
 //! chooses a kernel, a precision, α and β·C.
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod layout;
 mod linear;
 mod matmul;

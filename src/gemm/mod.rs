@@ -1,6 +1,8 @@
 //! Matrix multiplication: [`problem`] says what is asked, [`kernels`] what there is, [`plan`] how it is done.
 
 pub mod args;
+#[cfg(feature = "cuda")]
+pub mod cache;
 pub mod cpu;
 pub mod kernels;
 #[cfg(feature = "cuda")]
