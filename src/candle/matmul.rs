@@ -8,6 +8,7 @@ use crate::gemm::{cpu, Precision};
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
 use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
+use std::sync::OnceLock;
 
 const NAME: &str = "matmul";
 
@@ -210,6 +211,12 @@ impl Gemm {
     }
 }
 
+/// The threads that candle would use. Candle asks the system at every call, which takes longer than a small product.
+fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(candle_core::utils::get_num_threads)
+}
+
 /// Dtype and device must agree.
 fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() != b.dtype() {
@@ -330,8 +337,7 @@ impl Op {
             beta: self.beta as f32,
             ..cpu::CpuOperands::new(&a[at.a..], &b[at.b..])
         });
-        let threads = candle_core::utils::get_num_threads();
-        let result = cpu::gemm_to_vec(&product.problem, operands, threads).map_err(Error::wrap)?;
+        let result = cpu::gemm_to_vec(&product.problem, operands, threads()).map_err(Error::wrap)?;
         Ok((CpuStorage::F32(result), product.shape))
     }
 

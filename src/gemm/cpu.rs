@@ -426,3 +426,214 @@ fn overlaps(problem: &GemmProblem) -> bool {
         within
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::problem::MAX_BATCH_DIMS;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    fn random(len: usize, seed: u64) -> Vec<f32> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        (0..len).map(|_| rng.random_range(-1.0..1.2f32)).collect()
+    }
+
+    /// D in FP64, and Σ|a||b| of the product, straight from the definition.
+    fn expected(problem: &GemmProblem, operands: &CpuOperands, batch: usize, i: usize, j: usize) -> (f64, f64) {
+        let at = |data: &[f32], layout: &OperandLayout, row, col| {
+            f64::from(data[element(problem, layout, batch, row, col) as usize])
+        };
+        let (mut sum, mut scale) = (0.0, 0.0);
+        for p in 0..problem.k {
+            let term = at(operands.a, &problem.a, i, p) * at(operands.b, &problem.b, p, j);
+            sum += term;
+            scale += term.abs();
+        }
+        let mut x = f64::from(operands.alpha) * sum;
+        if let Some(c) = &problem.epilogue.c {
+            x += f64::from(operands.beta) * at(operands.c, c, i, j);
+        }
+        if problem.epilogue.bias {
+            x += f64::from(operands.bias[j * operands.bias_stride]);
+        }
+        x = match problem.epilogue.activation {
+            Activation::Identity => x,
+            Activation::Relu => x.max(0.0),
+            Activation::GeluTanh => {
+                0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+            }
+            Activation::GeluErf => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        };
+        if let Some(residual) = &problem.epilogue.residual {
+            x += at(operands.residual, residual, i, j);
+        }
+        (x, scale)
+    }
+
+    /// Runs into NaN with each number of threads, checks every element of D against FP64, and that what lies between
+    /// them is still NaN.
+    fn check(problem: &GemmProblem, operands: &CpuOperands, threads: &[usize]) {
+        let (m, n, batch) = (problem.m, problem.n, problem.batch());
+        let len = reach(problem, &problem.d, m, n).unwrap() as usize;
+        let mut results: Vec<Vec<f32>> = Vec::new();
+        for &threads in threads {
+            let mut d = vec![MaybeUninit::new(f32::NAN); len];
+            gemm(problem, operands, &mut d, threads).unwrap();
+            // SAFETY: all elements were initialised above.
+            results.push(d.into_iter().map(|x| unsafe { x.assume_init() }).collect());
+        }
+        // |d − ref| ≤ 2·ε·√k·Σ|a||b|, plus the rounding of a few more operations on values of this size.
+        let c0 = 2.0 * f64::from(f32::EPSILON);
+        for index in 0..batch * m * n {
+            let (matrix, i, j) = (index / (m * n), index / n % m, index % n);
+            let (expected, scale) = expected(problem, operands, matrix, i, j);
+            let bound = c0 * ((problem.k as f64).sqrt() * scale + 4.0 * (1.0 + expected.abs()));
+            let at = element(problem, &problem.d, matrix, i, j) as usize;
+            for (d, threads) in results.iter_mut().zip(threads) {
+                let error = (f64::from(d[at]) - expected).abs();
+                assert!(
+                    error <= bound,
+                    "matrix {matrix} ({i}, {j}): {}, not {expected}; {threads} threads, {problem:?}",
+                    d[at]
+                );
+                d[at] = f32::NAN;
+            }
+        }
+        let untouched = results.iter().flatten().all(|x| x.is_nan());
+        assert!(untouched, "written outside D: {problem:?}");
+    }
+
+    #[test]
+    fn every_part_of_the_epilogue_is_applied_in_order() {
+        let (m, n, k) = (37, 41, 29);
+        let (a, b, c) = (random(m * k, 1), random(k * n, 2), random(2 * m * n, 3));
+        let (bias, residual) = (random(3 * n, 4), random(m * n, 5));
+        let operands = CpuOperands {
+            c: &c,
+            bias: &bias,
+            bias_stride: 3,
+            residual: &residual,
+            alpha: 0.5,
+            beta: -1.5,
+            ..CpuOperands::new(&a, &b)
+        };
+        for activation in [
+            Activation::Identity,
+            Activation::Relu,
+            Activation::GeluTanh,
+            Activation::GeluErf,
+            Activation::Silu,
+            Activation::Tanh,
+            Activation::Sigmoid,
+        ] {
+            for parts in 0..8 {
+                let mut problem = GemmProblem::row_major(m, n, k);
+                problem.d = OperandLayout::row_major(n + 5);
+                problem.epilogue.c = (parts & 1 != 0).then_some(OperandLayout::strided(2, 2 * m as i64));
+                problem.epilogue.bias = parts & 2 != 0;
+                problem.epilogue.residual = (parts & 4 != 0).then_some(OperandLayout::row_major(n));
+                problem.epilogue.activation = activation;
+                check(&problem, &operands, &[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_of_any_number_of_threads_cover_the_result() {
+        for (m, n, k, batch) in [
+            (300, 310, 60, 1),
+            (1, 3000, 900, 1),
+            (3000, 1, 900, 1),
+            (90, 70, 80, 7),
+            (200, 150, 40, 3),
+        ] {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.batch_dims[MAX_BATCH_DIMS - 1] = batch;
+            problem.a.batch_strides[MAX_BATCH_DIMS - 1] = (m * k) as i64;
+            problem.d.batch_strides[MAX_BATCH_DIMS - 1] = (m * n + 3) as i64;
+            problem.epilogue.bias = true;
+            let (a, b, bias) = (random(batch * m * k, 6), random(k * n, 7), random(n, 8));
+            let operands = CpuOperands {
+                bias: &bias,
+                ..CpuOperands::new(&a, &b)
+            };
+            check(&problem, &operands, &[1, 2, 3, 8, 13]);
+        }
+    }
+
+    #[test]
+    fn tilings_use_the_threads() {
+        let tiles = |m, n, k, threads| {
+            let tiling = Tiling::new(&GemmProblem::row_major(m, n, k), threads);
+            (tiling.parallel, tiling.row_tiles, tiling.col_tiles)
+        };
+        assert_eq!(tiles(64, 64, 64, 8), (false, 1, 1), "small work stays on one thread");
+        assert_eq!(tiles(1024, 1024, 1024, 4), (true, 2, 2));
+        assert_eq!(tiles(1, 4096, 4096, 4), (true, 1, 4));
+        assert_eq!(tiles(4096, 1, 4096, 4), (true, 4, 1));
+        assert_eq!(tiles(2048, 512, 512, 2), (true, 2, 1));
+        let (_, rows, cols) = tiles(4096, 4096, 4096, 64);
+        assert_eq!(rows * cols, 64);
+    }
+
+    #[test]
+    fn an_empty_k_gives_the_epilogue_alone() {
+        let mut problem = GemmProblem::row_major(3, 4, 0);
+        problem.epilogue.bias = true;
+        let bias = [1.0, 2.0, 3.0, 4.0];
+        check(
+            &problem,
+            &CpuOperands {
+                bias: &bias,
+                ..CpuOperands::new(&[], &[])
+            },
+            &[1, 2],
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let data = vec![0.0; 12];
+        let run = |problem: &GemmProblem, d_len: usize| {
+            let mut d = vec![MaybeUninit::new(0.0); d_len];
+            gemm(problem, &CpuOperands::new(&data, &data), &mut d, 1)
+        };
+        let problem = GemmProblem::row_major(3, 3, 4);
+        assert_eq!(run(&problem, 9), Ok(()));
+        assert!(run(&problem, 8)
+            .unwrap_err()
+            .to_string()
+            .starts_with("D of row stride 3"));
+        assert!(run(&GemmProblem::row_major(3, 4, 4), 12)
+            .unwrap_err()
+            .to_string()
+            .starts_with("B of"));
+        let mut negative = problem;
+        negative.a.row_stride = -4;
+        assert!(run(&negative, 9).unwrap_err().to_string().starts_with("A of"));
+        let mut overlapping = problem;
+        overlapping.d.row_stride = 2;
+        assert!(matches!(run(&overlapping, 9), Err(CpuGemmError::Result(_))));
+        let mut double = problem;
+        double.dtype = DType::F64;
+        assert_eq!(run(&double, 9), Err(CpuGemmError::DType(DType::F64)));
+        let mut missing = problem;
+        missing.epilogue.residual = Some(OperandLayout::row_major(3));
+        assert!(run(&missing, 9).unwrap_err().to_string().starts_with("the residual of"));
+    }
+
+    #[test]
+    fn results_of_several_launches_follow_one_another() {
+        let problem = GemmProblem::row_major(2, 2, 2);
+        let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [1.0, 0.0, 0.0, 1.0]);
+        let launches = [0, 4].map(|at| CpuOperands::new(&a[at..], &b));
+        assert_eq!(gemm_to_vec(&problem, launches.into_iter(), 2).unwrap(), a);
+        let mut padded = problem;
+        padded.d.row_stride = 3;
+        assert!(gemm_to_vec(&padded, launches.into_iter(), 2).is_err());
+    }
+}
