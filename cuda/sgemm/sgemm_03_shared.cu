@@ -30,18 +30,17 @@ __device__ __forceinline__ void sgemm_03(const GemmArgs& args) {
     const int col = threadIdx.x % TILE;
 
     for (TileWalk<TILE, TILE> tile; tile.inside(args); tile.next(args)) {
-        const BatchMember<> member(args, tile.batch);
-        TileSource a(args.a, member.a, tile.row(), 0, args.m, args.k);
-        TileSource b(args.b, member.b, 0, tile.col(), args.k, args.n);
+        TileLoader<TILE, TILE, THREADS> a(args, args.a, tile.batch, tile.row(), 0);
+        TileLoader<TILE, TILE, THREADS> b(args, args.b, tile.batch, 0, tile.col());
         float acc = 0.0f;
 
         for (int k_left = args.k; k_left > 0; k_left -= TILE) {
-            load_tile<TILE, TILE, THREADS>(a, [&](int i, int k, float value) {
+            a.load(args.m - tile.row(), k_left, [&](int i, int k, float value) {
                 (STORE == StoreA::kTransposed ? As[k][i] : As[i][k]) = value;
             });
-            load_tile<TILE, TILE, THREADS>(b, [&](int k, int j, float value) { Bs[k][j] = value; });
-            a.step_cols(TILE);
-            b.step_rows(TILE);
+            b.load(k_left, args.n - tile.col(), [&](int k, int j, float value) { Bs[k][j] = value; });
+            a.step_cols();
+            b.step_rows();
             __syncthreads();
 
 #pragma unroll
@@ -50,13 +49,15 @@ __device__ __forceinline__ void sgemm_03(const GemmArgs& args) {
             }
             __syncthreads();
         }
+
+        const BatchMember<> member(args, tile.batch);
         store_scaled(args, member, tile.row() + row, tile.col() + col, acc);
     }
 }
 
 // One entry of the kernel table: NAME, the edge of the tiles, how A's tile is stored, floats of padding after its rows.
 #define SGEMM_03(NAME, TILE, STORE, PAD)                                                                        \
-    extern "C" __global__ void __launch_bounds__((TILE) * (TILE), 2048 / ((TILE) * (TILE)))                      \
+    extern "C" __global__ void __launch_bounds__((TILE) * (TILE), kThreadsPerSm / ((TILE) * (TILE)))                      \
         NAME(const __grid_constant__ GemmArgs args) {                                                           \
         sgemm_03<TILE, STORE, PAD>(args);                                                                       \
     }

@@ -16,8 +16,8 @@
 // B are row-major and the tile is whole, indices inside the tile are 32-bit: A's rows lie at fixed offsets from one
 // moving pointer. Everything else, edges included, takes the guarded path.
 //
-// With C read first its elements wait in the accumulators, already scaled by β, and α rides on B's elements; the price
-// is TN more multiplications a step and 64 loads before the first product can start.
+// With C read first, as in E's base kernel, β·C is where the accumulators start. That needs α = 1: any other α would
+// have to be divided out of C, so C is then read last all the same.
 #include "../common/block_tile.cuh"
 
 enum class ReadC { kFirst, kLast };
@@ -25,6 +25,33 @@ enum class ReadC { kFirst, kLast };
 // Whether every element offset inside this operand's part of the tile, over all of k, fits a 32-bit index.
 __device__ __forceinline__ bool fits_int32(int64_t stride, int64_t steps, int64_t rest) {
     return stride >= 0 && stride <= (INT32_MAX - rest) / steps;
+}
+
+template <typename T, int TM, int TN>
+__device__ __forceinline__ void add_outer_product(T (&acc)[TM][TN], const T (&a)[TM], const T (&b)[TN]) {
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+#pragma unroll
+        for (int j = 0; j < TN; ++j) acc[i][j] += a[i] * b[j];
+    }
+}
+
+// STEPS steps of k from unguarded, row-major operands: first all loads, then all products.
+template <int STEPS, int THREADS_M, int THREADS_N, typename T, int TM, int TN>
+__device__ __forceinline__ void multiply_row_major(T (&acc)[TM][TN], const T* a, int lda, const T* b, int ldb) {
+    T a_fragment[STEPS][TM], b_fragment[STEPS][TN];
+#pragma unroll
+    for (int k = 0; k < STEPS; ++k) {
+#pragma unroll
+        for (int j = 0; j < TN; ++j) b_fragment[k][j] = b[k * ldb + j * THREADS_N];
+    }
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+#pragma unroll
+        for (int k = 0; k < STEPS; ++k) a_fragment[k][i] = a[i * THREADS_M * lda + k];
+    }
+#pragma unroll
+    for (int k = 0; k < STEPS; ++k) add_outer_product(acc, a_fragment[k], b_fragment[k]);
 }
 
 template <typename T, int TM, int TN, int THREADS_M, int THREADS_N, ReadC READ_C>
@@ -38,14 +65,15 @@ __device__ __forceinline__ void sgemm_04(const GemmArgs& args) {
     const bool row_major = args.a.col_stride == 1 && args.b.col_stride == 1 &&
                            fits_int32(args.a.row_stride, BM, UNROLL) && fits_int32(args.b.row_stride, UNROLL, BN);
 
+    const bool c_first = READ_C == ReadC::kFirst && args.alpha == 1.0f;
+
     for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
         const BatchMember<T> member(args, tile.batch);
         const int row = tile.row() + thread_row;
         const int col = tile.col() + thread_col;
-        const T b_scale = READ_C == ReadC::kFirst ? T(args.alpha) : T(1);
         T acc[TM][TN] = {};
 
-        if (READ_C == ReadC::kFirst && args.beta != 0.0f) {
+        if (c_first && args.beta != 0.0f) {
 #pragma unroll
             for (int i = 0; i < TM; ++i) {
 #pragma unroll
@@ -61,49 +89,35 @@ __device__ __forceinline__ void sgemm_04(const GemmArgs& args) {
             const T* b = member.b + col;
             const int lda = static_cast<int>(args.a.row_stride);
             const int ldb = static_cast<int>(args.b.row_stride);
-#pragma unroll UNROLL
-            for (int k = 0; k < args.k; ++k) {
-                T b_fragment[TN];
-#pragma unroll
-                for (int j = 0; j < TN; ++j) b_fragment[j] = b_scale * b[j * THREADS_N];
-#pragma unroll
-                for (int i = 0; i < TM; ++i) {
-                    const T a_element = a[i * THREADS_M * lda];
-#pragma unroll
-                    for (int j = 0; j < TN; ++j) acc[i][j] += a_element * b_fragment[j];
-                }
+            int k_left = args.k;
+            for (; k_left >= UNROLL; k_left -= UNROLL) {
+                multiply_row_major<UNROLL, THREADS_M, THREADS_N>(acc, a, lda, b, ldb);
+                a += UNROLL;
+                b += UNROLL * ldb;
+            }
+            for (; k_left > 0; --k_left) {
+                multiply_row_major<1, THREADS_M, THREADS_N>(acc, a, lda, b, ldb);
                 a += 1;
                 b += ldb;
             }
         } else {
             for (int k = 0; k < args.k; ++k) {
-                T b_fragment[TN];
-#pragma unroll
-                for (int j = 0; j < TN; ++j) {
-                    b_fragment[j] = b_scale * load_or_zero(args.b, member.b, k, col + j * THREADS_N, args.k, args.n);
-                }
+                T a_fragment[TM], b_fragment[TN];
 #pragma unroll
                 for (int i = 0; i < TM; ++i) {
-                    const T a_element = load_or_zero(args.a, member.a, row + i * THREADS_M, k, args.m, args.k);
-#pragma unroll
-                    for (int j = 0; j < TN; ++j) acc[i][j] += a_element * b_fragment[j];
+                    a_fragment[i] = load_or_zero(args.a, member.a, row + i * THREADS_M, k, args.m, args.k);
                 }
+#pragma unroll
+                for (int j = 0; j < TN; ++j) {
+                    b_fragment[j] = load_or_zero(args.b, member.b, k, col + j * THREADS_N, args.k, args.n);
+                }
+                add_outer_product(acc, a_fragment, b_fragment);
             }
         }
 
-#pragma unroll
-        for (int i = 0; i < TM; ++i) {
-#pragma unroll
-            for (int j = 0; j < TN; ++j) {
-                const int d_row = row + i * THREADS_M;
-                const int d_col = col + j * THREADS_N;
-                if (READ_C == ReadC::kLast) {
-                    store_scaled(args, member, d_row, d_col, acc[i][j]);
-                } else if (d_row < args.m && d_col < args.n) {
-                    member.d[d_row * args.d.row_stride + d_col] = acc[i][j];
-                }
-            }
-        }
+        // With C read first the accumulators already are D.
+        store_tile<THREADS_M, THREADS_N>(args, c_first ? 1.0f : args.alpha, c_first ? 0.0f : args.beta, tile.batch, row,
+                                         col, acc);
     }
 }
 

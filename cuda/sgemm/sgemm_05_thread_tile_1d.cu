@@ -27,38 +27,36 @@ __device__ __forceinline__ void sgemm_05(const GemmArgs& args) {
     const int thread_col = threadIdx.x % BN;
 
     for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
-        const BatchMember<> member(args, tile.batch);
-        TileSource a(args.a, member.a, tile.row(), 0, args.m, args.k);
-        TileSource b(args.b, member.b, 0, tile.col(), args.k, args.n);
-        float acc[TM] = {};
+        TileLoader<BM, BK, THREADS> a(args, args.a, tile.batch, tile.row(), 0);
+        TileLoader<BK, BN, THREADS> b(args, args.b, tile.batch, 0, tile.col());
+        float acc[TM][1] = {};
 
         for (int k_left = args.k; k_left > 0; k_left -= BK) {
-            load_tile<BM, BK, THREADS>(a, [&](int row, int k, float value) { As[row][k] = value; });
-            load_tile<BK, BN, THREADS>(b, [&](int k, int col, float value) { Bs[k][col] = value; });
-            a.step_cols(BK);
-            b.step_rows(BK);
+            a.load(args.m - tile.row(), k_left, [&](int row, int k, float value) { As[row][k] = value; });
+            b.load(k_left, args.n - tile.col(), [&](int k, int col, float value) { Bs[k][col] = value; });
+            a.step_cols();
+            b.step_rows();
             __syncthreads();
 
 #pragma unroll
             for (int k = 0; k < BK; ++k) {
                 const float b_element = Bs[k][thread_col];
 #pragma unroll
-                for (int i = 0; i < TM; ++i) acc[i] += As[thread_row + i][k] * b_element;
+                for (int i = 0; i < TM; ++i) acc[i][0] += As[thread_row + i][k] * b_element;
             }
             __syncthreads();
         }
 
-#pragma unroll
-        for (int i = 0; i < TM; ++i) {
-            store_scaled(args, member, tile.row() + thread_row + i, tile.col() + thread_col, acc[i]);
-        }
+        store_tile<1, 1>(args, tile.batch, tile.row() + thread_row, tile.col() + thread_col, acc);
     }
 }
 
-// One entry of the kernel table: NAME, the block's tile, the height of a thread's column.
-#define SGEMM_05(NAME, BM, BN, BK, TM)                                                                          \
-    extern "C" __global__ void __launch_bounds__((BM) / (TM) * (BN)) NAME(const __grid_constant__ GemmArgs args) { \
+// One entry of the kernel table: NAME, the block's tile, the height of a thread's column, blocks an SM.
+#define SGEMM_05(NAME, BM, BN, BK, TM, BLOCKS)                                                                  \
+    extern "C" __global__ void __launch_bounds__((BM) / (TM) * (BN), BLOCKS)                                    \
+        NAME(const __grid_constant__ GemmArgs args) {                                                           \
         sgemm_05<BM, BN, BK, TM>(args);                                                                         \
     }
 
-SGEMM_05(sgemm_05_thread_tile_1d, 64, 64, 8, 8)
+SGEMM_05(sgemm_05_thread_tile_1d, 64, 64, 8, 8, 3)
+SGEMM_05(sgemm_05_thread_tile_1d_bk32, 64, 64, 32, 8, 2)

@@ -32,18 +32,17 @@ __device__ __forceinline__ void sgemm_06(const GemmArgs& args) {
     const int thread_col = threadIdx.x % (BN / TN) * TN;
 
     for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
-        const BatchMember<> member(args, tile.batch);
-        TileSource a(args.a, member.a, tile.row(), 0, args.m, args.k);
-        TileSource b(args.b, member.b, 0, tile.col(), args.k, args.n);
+        TileLoader<BM, BK, THREADS> a(args, args.a, tile.batch, tile.row(), 0);
+        TileLoader<BK, BN, THREADS> b(args, args.b, tile.batch, 0, tile.col());
         float acc[TM][TN] = {};
 
         for (int k_left = args.k; k_left > 0; k_left -= BK) {
-            load_tile<BM, BK, THREADS>(a, [&](int row, int k, float value) {
+            a.load(args.m - tile.row(), k_left, [&](int row, int k, float value) {
                 (TRANSPOSED ? As[k][row] : As[row][k]) = value;
             });
-            load_tile<BK, BN, THREADS>(b, [&](int k, int col, float value) { Bs[k][col] = value; });
-            a.step_cols(BK);
-            b.step_rows(BK);
+            b.load(k_left, args.n - tile.col(), [&](int k, int col, float value) { Bs[k][col] = value; });
+            a.step_cols();
+            b.step_rows();
             __syncthreads();
 
 #pragma unroll
@@ -60,24 +59,18 @@ __device__ __forceinline__ void sgemm_06(const GemmArgs& args) {
             __syncthreads();
         }
 
-#pragma unroll
-        for (int i = 0; i < TM; ++i) {
-#pragma unroll
-            for (int j = 0; j < TN; ++j) {
-                store_scaled(args, member, tile.row() + thread_row + i, tile.col() + thread_col + j, acc[i][j]);
-            }
-        }
+        store_tile<1, 1>(args, tile.batch, tile.row() + thread_row, tile.col() + thread_col, acc);
     }
 }
 
 // One entry of the kernel table: NAME, the block's tile, the thread's tile, how A's tile is stored, and floats of
 // padding after each row in shared memory.
-#define SGEMM_06(NAME, BM, BN, BK, TM, TN, STORE, PAD)                                                          \
-    extern "C" __global__ void __launch_bounds__((BM) / (TM) * ((BN) / (TN)))                                   \
+#define SGEMM_06(NAME, BM, BN, BK, TM, TN, STORE, PAD, BLOCKS)                                                          \
+    extern "C" __global__ void __launch_bounds__((BM) / (TM) * ((BN) / (TN)), BLOCKS)                           \
         NAME(const __grid_constant__ GemmArgs args) {                                                           \
         sgemm_06<BM, BN, BK, TM, TN, STORE, PAD>(args);                                                         \
     }
 
-SGEMM_06(sgemm_06_thread_tile_2d, 128, 128, 8, 8, 8, StoreA::kAsItComes, 0)
-SGEMM_06(sgemm_06_thread_tile_2d_4x4, 128, 128, 8, 4, 4, StoreA::kTransposed, 0)
-SGEMM_06(sgemm_06_thread_tile_2d_4x4_padded, 128, 128, 8, 4, 4, StoreA::kTransposed, 1)
+SGEMM_06(sgemm_06_thread_tile_2d, 128, 128, 8, 8, 8, StoreA::kAsItComes, 0, 2)
+SGEMM_06(sgemm_06_thread_tile_2d_4x4, 128, 128, 8, 4, 4, StoreA::kTransposed, 0, 1)
+SGEMM_06(sgemm_06_thread_tile_2d_4x4_padded, 128, 128, 8, 4, 4, StoreA::kTransposed, 1, 1)

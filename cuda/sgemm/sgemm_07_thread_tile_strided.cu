@@ -28,16 +28,15 @@ __device__ __forceinline__ void sgemm_07(const GemmArgs& args) {
     const int area_col = threadIdx.x % AREA_N;
 
     for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
-        const BatchMember<> member(args, tile.batch);
-        TileSource a(args.a, member.a, tile.row(), 0, args.m, args.k);
-        TileSource b(args.b, member.b, 0, tile.col(), args.k, args.n);
+        TileLoader<BM, BK, THREADS> a(args, args.a, tile.batch, tile.row(), 0);
+        TileLoader<BK, BN, THREADS> b(args, args.b, tile.batch, 0, tile.col());
         float acc[TM][TN] = {};
 
         for (int k_left = args.k; k_left > 0; k_left -= BK) {
-            load_tile<BM, BK, THREADS>(a, [&](int row, int k, float value) { As[k][row] = value; });
-            load_tile<BK, BN, THREADS>(b, [&](int k, int col, float value) { Bs[k][col] = value; });
-            a.step_cols(BK);
-            b.step_rows(BK);
+            a.load(args.m - tile.row(), k_left, [&](int row, int k, float value) { As[k][row] = value; });
+            b.load(k_left, args.n - tile.col(), [&](int k, int col, float value) { Bs[k][col] = value; });
+            a.step_cols();
+            b.step_rows();
             __syncthreads();
 
 #pragma unroll
@@ -53,25 +52,18 @@ __device__ __forceinline__ void sgemm_07(const GemmArgs& args) {
             __syncthreads();
         }
 
-#pragma unroll
-        for (int i = 0; i < TM; ++i) {
-#pragma unroll
-            for (int j = 0; j < TN; ++j) {
-                store_scaled(args, member, tile.row() + area_row + i * AREA_M, tile.col() + area_col + j * AREA_N,
-                             acc[i][j]);
-            }
-        }
+        store_tile<AREA_M, AREA_N>(args, tile.batch, tile.row() + area_row, tile.col() + area_col, acc);
     }
 }
 
 // One entry of the kernel table: NAME, the block's tile, elements of a thread, floats of padding after each row in
 // shared memory.
-#define SGEMM_07(NAME, BM, BN, BK, TM, TN, PAD)                                                                 \
-    extern "C" __global__ void __launch_bounds__((BM) / (TM) * ((BN) / (TN)))                                   \
+#define SGEMM_07(NAME, BM, BN, BK, TM, TN, PAD, BLOCKS)                                                                 \
+    extern "C" __global__ void __launch_bounds__((BM) / (TM) * ((BN) / (TN)), BLOCKS)                           \
         NAME(const __grid_constant__ GemmArgs args) {                                                           \
         sgemm_07<BM, BN, BK, TM, TN, PAD>(args);                                                                \
     }
 
-SGEMM_07(sgemm_07_thread_tile_strided_unpadded, 128, 128, 8, 4, 4, 0)
-SGEMM_07(sgemm_07_thread_tile_strided, 128, 128, 8, 4, 4, 1)
-SGEMM_07(sgemm_07_thread_tile_strided_8x8, 128, 128, 8, 8, 8, 1)
+SGEMM_07(sgemm_07_thread_tile_strided_unpadded, 128, 128, 8, 4, 4, 0, 1)
+SGEMM_07(sgemm_07_thread_tile_strided, 128, 128, 8, 4, 4, 1, 1)
+SGEMM_07(sgemm_07_thread_tile_strided_8x8, 128, 128, 8, 8, 8, 1, 2)

@@ -32,16 +32,15 @@ __device__ __forceinline__ void sgemm_09(const GemmArgs& args) {
     const int thread_col = threadIdx.x % (QUADRANT_N / TILE) * TILE;
 
     for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
-        const BatchMember<> member(args, tile.batch);
-        TileSource a(args.a, member.a, tile.row(), 0, args.m, args.k);
-        TileSource b(args.b, member.b, 0, tile.col(), args.k, args.n);
+        TileLoader<BM, BK, THREADS, Neighbours::kAlongColumn> a(args, args.a, tile.batch, tile.row(), 0);
+        TileLoader<BK, BN, THREADS> b(args, args.b, tile.batch, 0, tile.col());
         float acc[QUADRANTS][QUADRANTS][TILE][TILE] = {};
 
         for (int k_left = args.k; k_left > 0; k_left -= BK) {
-            load_tile_by_columns<BM, BK, THREADS>(a, [&](int row, int k, float value) { As[k][row] = value; });
-            load_tile<BK, BN, THREADS>(b, [&](int k, int col, float value) { Bs[k][col] = value; });
-            a.step_cols(BK);
-            b.step_rows(BK);
+            a.load(args.m - tile.row(), k_left, [&](int row, int k, float value) { As[k][row] = value; });
+            b.load(k_left, args.n - tile.col(), [&](int k, int col, float value) { Bs[k][col] = value; });
+            a.step_cols();
+            b.step_rows();
             __syncthreads();
 
 #pragma unroll
@@ -76,22 +75,19 @@ __device__ __forceinline__ void sgemm_09(const GemmArgs& args) {
         for (int qm = 0; qm < QUADRANTS; ++qm) {
 #pragma unroll
             for (int qn = 0; qn < QUADRANTS; ++qn) {
-                const int row = tile.row() + qm * QUADRANT_M + thread_row;
-                const int col = tile.col() + qn * QUADRANT_N + thread_col;
-#pragma unroll
-                for (int i = 0; i < TILE; ++i) {
-#pragma unroll
-                    for (int j = 0; j < TILE; ++j) store_scaled(args, member, row + i, col + j, acc[qm][qn][i][j]);
-                }
+                store_tile<1, 1>(args, tile.batch, tile.row() + qm * QUADRANT_M + thread_row,
+                                 tile.col() + qn * QUADRANT_N + thread_col, acc[qm][qn]);
             }
         }
     }
 }
 
-// One entry of the kernel table: NAME, the block's tile.
-#define SGEMM_09(NAME, BM, BN, BK)                                                                              \
-    extern "C" __global__ void __launch_bounds__((BM) * (BN) / 64) NAME(const __grid_constant__ GemmArgs args) { \
+// One entry of the kernel table: NAME, the block's tile, blocks an SM. Every thread has 64 elements of D.
+#define SGEMM_09(NAME, BM, BN, BK, BLOCKS)                                                                      \
+    extern "C" __global__ void __launch_bounds__((BM) * (BN) / 64, BLOCKS)                                      \
+        NAME(const __grid_constant__ GemmArgs args) {                                                           \
         sgemm_09<BM, BN, BK>(args);                                                                             \
     }
 
-SGEMM_09(sgemm_09_quadrants, 128, 128, 8)
+SGEMM_09(sgemm_09_quadrants, 128, 128, 8, 2)
+SGEMM_09(sgemm_09_quadrants_bk16, 128, 128, 16, 2)
