@@ -5,53 +5,44 @@
 // What changes against rung 12: there the 256 threads lie in a 16 × 16 grid over the block's tile, so a warp is a
 // 2 × 16 strip: at each k it reads 2·TM floats of A and 16·TN of B. Here each warp owns a tile of its own that is nearly
 // square, and its 32 threads lie in a LANES_M × LANES_N grid over it: LANES_M·TM + LANES_N·TN floats a warp and k, which
-// is least when the two are equal. And the thread tile grows from 8 × 8 to 8 × 16: 128 FFMA to 6 16-byte loads.
+// is least when the two are equal. And the thread tile grows from 8 × 8 to 8 × 16: 128 FFMA to 6 reads of 16 bytes.
 //
-//      block BM × BN                warp WM × WN                     thread TM × TN
-//      ┌────┬────┬────┬────┐        ┌─────────┬─────────┐            a thread's outputs are groups of 4 × 4, one in
-//      │ w0 │ w1 │ w2 │ w3 │        │ ▪ lanes │ ▪ lanes │            each repetition of the lane grid: lanes next to
-//      ├────┼────┼────┼────┤        ├─────────┼─────────┤            each other read 16 bytes next to each other, and
-//      │ w4 │ w5 │ w6 │ w7 │        │ ▪ lanes │ ▪ lanes │            no two lanes of a phase share a bank
-//      └────┴────┴────┴────┘        └─────────┴─────────┘
+//      block BM × BN                  warp WM × WN                     a thread's TM × TN outputs are groups of 4 × 4,
+//      ┌────┬────┬────┬────┐          ┌─────────┬─────────┐            one in each repetition of the lane grid
+//      │ w0 │ w1 │ w2 │ w3 │          │ ▪ lanes │ ▪ lanes │            (common/thread_tile.cuh)
+//      ├────┼────┼────┼────┤          ├─────────┼─────────┤
+//      │ w4 │ w5 │ w6 │ w7 │          │ ▪ lanes │ ▪ lanes │
+//      └────┴────┴────┴────┘          └─────────┴─────────┘
 //
 // Global-memory traffic: m·n·k·(1/BM + 1/BN) floats read, m·n written (and read where β ≠ 0): for 128 × 256, 3/256 of a
 // float a product. Arithmetic per load: BM·BN/(BM + BN) = 85 products a float from global memory,
 // TM·TN/(TM + TN) = 5.3 a float from shared memory.
 #include "../common/panel.cuh"
+#include "../common/thread_tile.cuh"
 
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN>
 struct WarpTiled {
     static constexpr int kWarpSize = 32;
-    static constexpr int kWarps = (BM / WM) * (BN / WN);
-    static constexpr int kThreads = kWarps * kWarpSize;
-    static constexpr int kLanesM = WM / TM;            // the grid of a warp's threads
+    static constexpr int kThreads = (BM / WM) * (BN / WN) * kWarpSize;
+    static constexpr int kLanesM = WM / TM;   // the grid of a warp's threads
     static constexpr int kLanesN = WN / TN;
-    static constexpr int kGroupsM = TM / kVector;      // a thread's 4 × 4 groups
-    static constexpr int kGroupsN = TN / kVector;
-    static constexpr int kGroupRows = kLanesM * kVector;   // what the lane grid covers in one repetition
-    static constexpr int kGroupCols = kLanesN * kVector;
 
     static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles must fill the block's tile");
     static_assert(WM % TM == 0 && WN % TN == 0 && kLanesM * kLanesN == kWarpSize,
                   "the thread tiles of 32 lanes must fill the warp's tile");
-    static_assert(TM % kVector == 0 && TN % kVector == 0, "fragments are read four floats at a time");
-    static_assert(BK % 2 == 0, "fragments alternate between two sets of registers, which must match up at each step");
+    static_assert(BK >= 4 && BK % 2 == 0, "fragments alternate between two sets of registers");
 
     using PanelA = Panel<BM, BK, kThreads>;
     using PanelB = Panel<BN, BK, kThreads>;
+    using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;
+    using Fragment = typename Thread::Fragment;
     struct Shared {   // two of each: one is read while the other is written
         alignas(16) typename PanelA::Tile a[2];
         alignas(16) typename PanelB::Tile b[2];
     };
     static_assert(sizeof(Shared) <= 48 * 1024, "statically allocated shared memory ends at 48 KiB");
 
-    struct Fragment {   // what a thread multiplies at one k
-        float a[TM];
-        float b[TN];
-    };
-    struct Accumulator { float sum[TM][TN]; };
-
-    // The first row and column of this thread's first group, within the block's tile.
+    // This thread's first row and column within the block's tile: the warp's place, then the lane's.
     static __device__ __forceinline__ int thread_row() {
         return threadIdx.x / kWarpSize / (BN / WN) * WM + threadIdx.x % kWarpSize / kLanesN * kVector;
     }
@@ -59,40 +50,21 @@ struct WarpTiled {
         return threadIdx.x / kWarpSize % (BN / WN) * WN + threadIdx.x % kWarpSize % kLanesN * kVector;
     }
 
-    static __device__ __forceinline__ void read_fragment(Fragment& fragment, const Shared& shared, int buffer, int k) {
-#pragma unroll
-        for (int group = 0; group < kGroupsM; ++group) {
-            *reinterpret_cast<float4*>(&fragment.a[group * kVector]) =
-                *reinterpret_cast<const float4*>(&shared.a[buffer][k][thread_row() + group * kGroupRows]);
-        }
-#pragma unroll
-        for (int group = 0; group < kGroupsN; ++group) {
-            *reinterpret_cast<float4*>(&fragment.b[group * kVector]) =
-                *reinterpret_cast<const float4*>(&shared.b[buffer][k][thread_col() + group * kGroupCols]);
-        }
+    static __device__ __forceinline__ void read(Fragment& fragment, const Shared& shared, int buffer, int k) {
+        Thread::read(fragment, &shared.a[buffer][k][thread_row()], &shared.b[buffer][k][thread_col()]);
     }
 
-    static __device__ __forceinline__ void multiply(Accumulator& acc, const Fragment& fragment) {
-#pragma unroll
-        for (int row = 0; row < TM; ++row) {
-#pragma unroll
-            for (int col = 0; col < TN; ++col) acc.sum[row][col] += fragment.a[row] * fragment.b[col];
-        }
-    }
-
-    // Adds the products of the next `depth` values of k. The loads of a step are in flight while the step before
-    // is multiplied; so are the reads of the next fragment.
+    // Adds the products of the next `depth` values of k, as rung 12 does.
     template <bool INSIDE>
-    static __device__ __forceinline__ void accumulate(Accumulator& acc, Shared& shared, PanelA& a, PanelB& b,
-                                                      int depth) {
+    static __device__ __forceinline__ void accumulate(Thread& acc, Shared& shared, PanelA& a, PanelB& b, int depth) {
         if (depth <= 0) return;
         int buffer = 0;
-        __syncthreads();   // whoever still reads the buffers of an earlier call
+        __syncthreads();   // nobody reads the tiles of an earlier call any more
         a.deposit(shared.a[buffer], a.template fetch<INSIDE>(depth));
         b.deposit(shared.b[buffer], b.template fetch<INSIDE>(depth));
         __syncthreads();
-        Fragment fragment[2];
-        read_fragment(fragment[0], shared, buffer, 0);
+        Fragment even, odd;   // of the even and of the odd k
+        read(even, shared, buffer, 0);
 
         for (; depth > 0; depth -= BK) {
             const bool more = depth > BK;
@@ -102,33 +74,23 @@ struct WarpTiled {
                 next_a = a.template fetch<INSIDE>(depth - BK);
                 next_b = b.template fetch<INSIDE>(depth - BK);
             }
-#pragma unroll
-            for (int k = 0; k < BK; ++k) {
-                if (k == BK - 1 && more) {
-                    buffer ^= 1;
-                    a.deposit(shared.a[buffer], next_a);
-                    b.deposit(shared.b[buffer], next_b);
-                    __syncthreads();
-                }
-                if (k < BK - 1 || more) read_fragment(fragment[(k + 1) % 2], shared, buffer, (k + 1) % BK);
-                multiply(acc, fragment[k % 2]);
+#pragma unroll 1
+            for (int k = 0; k < BK - 2; k += 2) {
+                read(odd, shared, buffer, k + 1);
+                acc.multiply_add(even);
+                read(even, shared, buffer, k + 2);
+                acc.multiply_add(odd);
             }
-        }
-    }
-
-    static __device__ __forceinline__ void store(const GemmArgs& args, int batch, int tile_row, int tile_col,
-                                                 const Accumulator& acc) {
-        const BatchMember<> member(args, batch);   // found again, so that its pointers hold no registers till here
-        const int first_row = tile_row + thread_row();
-        const int first_col = tile_col + thread_col();
-#pragma unroll
-        for (int row = 0; row < TM; ++row) {
-#pragma unroll
-            for (int group = 0; group < kGroupsN; ++group) {
-                const float* sum = &acc.sum[row][group * kVector];
-                store_scaled_vector(args, member, first_row + row / kVector * kGroupRows + row % kVector,
-                                    first_col + group * kGroupCols, make_float4(sum[0], sum[1], sum[2], sum[3]));
+            read(odd, shared, buffer, BK - 1);
+            acc.multiply_add(even);
+            if (more) {
+                buffer ^= 1;
+                a.deposit(shared.a[buffer], next_a);
+                b.deposit(shared.b[buffer], next_b);
+                __syncthreads();
+                read(even, shared, buffer, 0);
             }
+            acc.multiply_add(odd);
         }
     }
 
@@ -142,13 +104,13 @@ struct WarpTiled {
                 const int tile_row = tile * BM;
                 PanelA a = PanelA::of_a(args, member.a, tile_row);
                 PanelB b = PanelB::of_b(args, member.b, tile_col);
-                const bool inside = is_vector(args.a_access) && is_vector(args.b_access) && a.extent >= BM &&
-                                    b.extent >= BN;
-                const int whole = inside ? args.k - args.k % BK : 0;
-                Accumulator acc = {};
-                accumulate<true>(acc, shared, a, b, whole);
-                accumulate<false>(acc, shared, a, b, args.k - whole);
-                store(args, batch, tile_row, tile_col, acc);
+                const bool whole = a.extent >= BM && b.extent >= BN;   // no element of the tile lies outside
+                const bool vectors = is_vector(args.a_access) && is_vector(args.b_access);
+                const int unguarded = whole && vectors ? args.k - args.k % BK : 0;
+                Thread acc = {};
+                accumulate<true>(acc, shared, a, b, unguarded);
+                accumulate<false>(acc, shared, a, b, args.k - unguarded);
+                acc.store(args, batch, tile_row + thread_row(), tile_col + thread_col(), whole);
             }
         }
     }
@@ -162,6 +124,6 @@ struct WarpTiled {
     }
 
 WARP_TILED(sgemm_13_warp_tiled, 128, 256, 8, 64, 64, 8, 16)
-WARP_TILED(sgemm_13_warp_tiled_128x128, 128, 128, 8, 64, 32, 8, 8)
-WARP_TILED(sgemm_13_warp_tiled_128x128_t8x16, 128, 128, 8, 64, 64, 8, 16)
+WARP_TILED(sgemm_13_warp_tiled_128x128, 128, 128, 8, 64, 64, 8, 16)
+WARP_TILED(sgemm_13_warp_tiled_128x128_t8x8, 128, 128, 8, 64, 32, 8, 8)
 WARP_TILED(sgemm_13_warp_tiled_64x64, 64, 64, 8, 32, 32, 4, 8)
