@@ -10,3 +10,8 @@ pub mod modules;
 pub use candle::{linear, linear_b, linear_no_bias, matmul, Gemm, Linear, SgemmExt};
 pub use error::{Error, Result};
 pub use gemm::Precision;
+
+/// The code of the README, compiled and run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

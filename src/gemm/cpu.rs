@@ -147,11 +147,11 @@ pub fn gemm(
     Ok(())
 }
 
-/// [`gemm`] of one problem for each of `operands`, whose results follow one another in the vector that is returned.
+/// [`gemm()`] of one problem for each of `operands`, whose results follow one another in the vector that is returned.
 ///
 /// # Errors
 ///
-/// As [`gemm`], or a D that is not dense.
+/// As [`gemm()`], or a D that is not dense.
 pub fn gemm_to_vec<'a>(
     problem: &GemmProblem,
     operands: impl ExactSizeIterator<Item = CpuOperands<'a>>,
