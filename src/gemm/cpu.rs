@@ -652,6 +652,23 @@ mod tests {
     }
 
     #[test]
+    fn beta_of_zero_does_not_read_c() {
+        let mut problem = GemmProblem::row_major(5, 6, 7);
+        problem.epilogue.c = Some(OperandLayout::row_major(6));
+        let (a, b, c) = (random(35, 9), random(42, 10), [f32::NAN; 30]);
+        for c in [&c[..], &[]] {
+            let operands = CpuOperands {
+                c,
+                ..CpuOperands::new(&a, &b)
+            };
+            let mut d = [MaybeUninit::new(f32::NAN); 30];
+            gemm(&problem, &operands, &mut d, 1).unwrap();
+            // SAFETY: all elements were initialised above.
+            assert!(d.iter().all(|x| unsafe { x.assume_init() }.is_finite()));
+        }
+    }
+
+    #[test]
     fn an_empty_k_gives_the_epilogue_alone() {
         let mut problem = GemmProblem::row_major(3, 4, 0);
         problem.epilogue.bias = true;
