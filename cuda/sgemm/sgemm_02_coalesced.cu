@@ -13,7 +13,7 @@
 
 // Σ a[k]·b[k·ldb]: A's row and B's column where both have unit column stride.
 __device__ __forceinline__ float dot_row_major(const float* a, const float* b, int64_t ldb, int k) {
-    constexpr int UNROLL = 8;
+    constexpr int UNROLL = 16;
     float acc = 0.0f;
 #pragma unroll UNROLL
     for (int i = 0; i < k; ++i) {
@@ -47,11 +47,12 @@ __device__ __forceinline__ void sgemm_02(const GemmArgs& args) {
     }
 }
 
-// One entry of the kernel table: NAME and the edge of the square block of threads (and tile of D).
-#define SGEMM_02(NAME, BLOCK)                                                                                  \
-    extern "C" __global__ void __launch_bounds__((BLOCK) * (BLOCK)) NAME(const __grid_constant__ GemmArgs args) { \
+// One entry of the kernel table: NAME, the edge of the square block of threads (and tile of D), blocks an SM.
+#define SGEMM_02(NAME, BLOCK, BLOCKS)                                                                          \
+    extern "C" __global__ void __launch_bounds__((BLOCK) * (BLOCK), BLOCKS)                                         \
+        NAME(const __grid_constant__ GemmArgs args) {                                                           \
         sgemm_02<BLOCK>(args);                                                                                 \
     }
 
-SGEMM_02(sgemm_02_coalesced_16, 16)
-SGEMM_02(sgemm_02_coalesced, 32)
+SGEMM_02(sgemm_02_coalesced_16, 16, 4)
+SGEMM_02(sgemm_02_coalesced, 32, 1)
