@@ -210,7 +210,7 @@ struct AsyncPipelined {
     }
 };
 
-// Grid: (tiles of n, tiles of m or fewer, batch or fewer). NAME, then the tile: BM, BN, BK, WM, WN, TM, TN, STAGES.
+// NAME, then the tile: BM, BN, BK, WM, WN, TM, TN, STAGES.
 #define ASYNC_PIPELINED(NAME, ...)                                                               \
     extern "C" __global__ void __launch_bounds__(AsyncPipelined<__VA_ARGS__>::kThreads)          \
         NAME(const __grid_constant__ GemmArgs args) {                                            \
@@ -218,3 +218,4 @@ struct AsyncPipelined {
     }
 
 ASYNC_PIPELINED(sgemm_14_async_pipelined, 128, 256, 16, 64, 64, 8, 16, 3)
+ASYNC_PIPELINED(sgemm_14_async_pipelined_128x128, 128, 128, 16, 64, 64, 8, 16, 3)
