@@ -55,7 +55,7 @@ struct Vectorized {
             __syncthreads();
 
             // Compute: shared memory → registers → products.
-#pragma unroll 2
+#pragma unroll(INSIDE ? BK : 2)
             for (int k = 0; k < BK; ++k) {
                 typename Thread::Fragment fragment;
                 Thread::read(fragment, &shared.a[k][thread_row()], &shared.b[k][thread_col()]);

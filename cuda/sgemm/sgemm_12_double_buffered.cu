@@ -58,7 +58,7 @@ struct DoubleBuffered {
                 next_a = a.template fetch<INSIDE>(depth - BK);
                 next_b = b.template fetch<INSIDE>(depth - BK);
             }
-#pragma unroll 2
+#pragma unroll(INSIDE ? BK : 2)
             for (int k = 0; k < BK; ++k) {
                 typename Thread::Fragment fragment;
                 Thread::read(fragment, &shared.a[buffer][k][thread_row()], &shared.b[buffer][k][thread_col()]);
