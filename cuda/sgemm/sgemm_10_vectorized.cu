@@ -19,6 +19,7 @@
 // Global-memory traffic: m·n·k·(1/BM + 1/BN) floats read, m·n written (and read where β ≠ 0): 1/64 of a float a product
 // at 128 × 128. Arithmetic per load: BM·BN/(BM + BN) = 64 products a float from global memory,
 // TM·TN/(TM + TN) = 4 a float from shared memory.
+#include "../common/block_tile.cuh"
 #include "../common/panel.cuh"
 #include "../common/thread_tile.cuh"
 
@@ -54,7 +55,7 @@ struct Vectorized {
             __syncthreads();
 
             // Compute: shared memory → registers → products.
-#pragma unroll
+#pragma unroll(INSIDE ? BK : 2)
             for (int k = 0; k < BK; ++k) {
                 typename Thread::Fragment fragment;
                 Thread::read(fragment, &shared.a[k][thread_row()], &shared.b[k][thread_col()]);
@@ -66,27 +67,22 @@ struct Vectorized {
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         __shared__ Shared shared;
-        const int tiles_m = (args.m - 1) / BM + 1;
-        const int tile_col = blockIdx.x * BN;
-        for (int batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
-            const BatchMember<> member(args, batch);
-            for (int tile = blockIdx.y; tile < tiles_m; tile += gridDim.y) {
-                const int tile_row = tile * BM;
-                PanelA a = PanelA::of_a(args, member.a, tile_row);
-                PanelB b = PanelB::of_b(args, member.b, tile_col);
-                const bool whole = a.extent >= BM && b.extent >= BN;   // no element of the tile lies outside
-                const bool vectors = is_vector(args.a_access) && is_vector(args.b_access);
-                const int unguarded = whole && vectors ? args.k - args.k % BK : 0;
-                Thread acc = {};
-                accumulate<true>(acc, shared, a, b, unguarded);
-                accumulate<false>(acc, shared, a, b, args.k - unguarded);
-                acc.store(args, batch, tile_row + thread_row(), tile_col + thread_col(), whole);
-            }
+        for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
+            const BatchMember<> member(args, tile.batch);
+            PanelA a = PanelA::of_a(args, member.a, tile.row());
+            PanelB b = PanelB::of_b(args, member.b, tile.col());
+            const bool whole = a.extent >= BM && b.extent >= BN;   // no element of the tile lies outside
+            const bool vectors = is_vector(args.a_access) && is_vector(args.b_access);
+            const int unguarded = whole && vectors ? args.k - args.k % BK : 0;
+            Thread acc = {};
+            accumulate<true>(acc, shared, a, b, unguarded);
+            accumulate<false>(acc, shared, a, b, args.k - unguarded);
+            acc.store(args, tile.batch, tile.row() + thread_row(), tile.col() + thread_col(), whole);
         }
     }
 };
 
-// Grid: (tiles of n, tiles of m or fewer, batch or fewer). NAME, then the tile: BM, BN, BK, TM, TN and the spread.
+// NAME, then the tile: BM, BN, BK, TM, TN and the spread.
 #define VECTORIZED(NAME, ...)                                                                    \
     extern "C" __global__ void __launch_bounds__(Vectorized<__VA_ARGS__>::kThreads, 2)           \
         NAME(const __grid_constant__ GemmArgs args) {                                            \

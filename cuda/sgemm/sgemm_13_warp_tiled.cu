@@ -5,7 +5,9 @@
 // What changes against rung 12: there the 256 threads lie in a 16 × 16 grid over the block's tile, so a warp is a
 // 2 × 16 strip: at each k it reads 2·TM floats of A and 16·TN of B. Here each warp owns a tile of its own that is nearly
 // square, and its 32 threads lie in a LANES_M × LANES_N grid over it: LANES_M·TM + LANES_N·TN floats a warp and k, which
-// is least when the two are equal. And the thread tile grows from 8 × 8 to 8 × 16: 128 FFMA to 6 reads of 16 bytes.
+// is least when the two are equal. The thread tile grows from 8 × 8 to 8 × 16: 128 FFMA to 6 reads of 16 bytes. With so
+// many registers a thread, a multiprocessor holds two warps a scheduler and no more, so a warp must hide its own reads:
+// fragments are double, those of k + 1 are read from shared memory while those of k are multiplied.
 //
 //      block BM × BN                  warp WM × WN                     a thread's TM × TN outputs are groups of 4 × 4,
 //      ┌────┬────┬────┬────┐          ┌─────────┬─────────┐            one in each repetition of the lane grid
@@ -17,6 +19,7 @@
 // Global-memory traffic: m·n·k·(1/BM + 1/BN) floats read, m·n written (and read where β ≠ 0): for 128 × 256, 3/256 of a
 // float a product. Arithmetic per load: BM·BN/(BM + BN) = 85 products a float from global memory,
 // TM·TN/(TM + TN) = 5.3 a float from shared memory.
+#include "../common/block_tile.cuh"
 #include "../common/panel.cuh"
 #include "../common/thread_tile.cuh"
 
@@ -96,27 +99,22 @@ struct WarpTiled {
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         __shared__ Shared shared;
-        const int tiles_m = (args.m - 1) / BM + 1;
-        const int tile_col = blockIdx.x * BN;
-        for (int batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
-            const BatchMember<> member(args, batch);
-            for (int tile = blockIdx.y; tile < tiles_m; tile += gridDim.y) {
-                const int tile_row = tile * BM;
-                PanelA a = PanelA::of_a(args, member.a, tile_row);
-                PanelB b = PanelB::of_b(args, member.b, tile_col);
-                const bool whole = a.extent >= BM && b.extent >= BN;   // no element of the tile lies outside
-                const bool vectors = is_vector(args.a_access) && is_vector(args.b_access);
-                const int unguarded = whole && vectors ? args.k - args.k % BK : 0;
-                Thread acc = {};
-                accumulate<true>(acc, shared, a, b, unguarded);
-                accumulate<false>(acc, shared, a, b, args.k - unguarded);
-                acc.store(args, batch, tile_row + thread_row(), tile_col + thread_col(), whole);
-            }
+        for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
+            const BatchMember<> member(args, tile.batch);
+            PanelA a = PanelA::of_a(args, member.a, tile.row());
+            PanelB b = PanelB::of_b(args, member.b, tile.col());
+            const bool whole = a.extent >= BM && b.extent >= BN;   // no element of the tile lies outside
+            const bool vectors = is_vector(args.a_access) && is_vector(args.b_access);
+            const int unguarded = whole && vectors ? args.k - args.k % BK : 0;
+            Thread acc = {};
+            accumulate<true>(acc, shared, a, b, unguarded);
+            accumulate<false>(acc, shared, a, b, args.k - unguarded);
+            acc.store(args, tile.batch, tile.row() + thread_row(), tile.col() + thread_col(), whole);
         }
     }
 };
 
-// Grid: (tiles of n, tiles of m or fewer, batch or fewer). NAME, then the tile: BM, BN, BK, WM, WN, TM, TN.
+// NAME, then the tile: BM, BN, BK, WM, WN, TM, TN.
 #define WARP_TILED(NAME, ...)                                                                    \
     extern "C" __global__ void __launch_bounds__(WarpTiled<__VA_ARGS__>::kThreads)               \
         NAME(const __grid_constant__ GemmArgs args) {                                            \

@@ -17,6 +17,7 @@
 //
 // Global-memory traffic and arithmetic per load: as in rung 13, m·n·k·(1/BM + 1/BN) floats read; 85 products a float
 // from global memory and 5.3 a float from shared memory at 128 × 256 and 8 × 16.
+#include "../common/block_tile.cuh"
 #include "../common/ptx.cuh"
 #include "../common/thread_tile.cuh"
 
@@ -24,88 +25,93 @@
 template <int EXTENT, int DEPTH, int THREADS>
 struct AsyncPanel {
     static constexpr int kPitch = EXTENT + kVector;   // four apart: see the banks above; 16-byte rows
-    static constexpr int kScalars = EXTENT * DEPTH / THREADS;      // copies a thread makes, of 4 bytes
-    static constexpr int kVectors = kScalars / kVector;            // or of 16 bytes
-    static_assert(kVectors * kVector * THREADS == EXTENT * DEPTH, "the threads of the block must share a panel evenly");
-    static_assert(THREADS % DEPTH == 0 && THREADS % (EXTENT / kVector) == 0,
-                  "all copies of a thread must have the same k when they transpose, the same place in a row when not");
-
     using Tile = float[DEPTH][kPitch];
+
     enum Way : int {
-        kVectorCopies,   // 16 bytes along the extent
-        kTransposing,    // 4 bytes, neighbouring threads along k
-        kScalarCopies,   // 4 bytes, neighbouring threads along the extent
+        kVectorRows,   // 16 bytes at a time, neighbouring threads along the extent
+        kScalarRows,   // 4 bytes at a time, the same
+        kTransposed,   // 4 bytes at a time, neighbouring threads along k
     };
 
-    const float* first;      // the element (0, 0) of the next panel
+    const float* from;       // this thread's first element of the next panel
     int64_t extent_stride;   // elements between neighbours along the extent
     int64_t depth_stride;    // elements between neighbours along k
     int extent;              // rows of A (columns of B) from the panel's first one to the matrix' end
     Way way;
 
     static __device__ __forceinline__ AsyncPanel of_a(const GemmArgs& args, const float* a, int row) {
-        const Way way = args.a_access == kColVector ? kVectorCopies
-                      : args.a_access == kColScalar ? kScalarCopies : kTransposing;
-        return {a + row * args.a.row_stride, args.a.row_stride, args.a.col_stride, args.m - row, way};
+        const Way way = args.a_access == kColVector ? kVectorRows
+                      : args.a_access == kColScalar ? kScalarRows : kTransposed;
+        return AsyncPanel(a, args.a.row_stride, args.a.col_stride, row, args.m, way);
     }
     static __device__ __forceinline__ AsyncPanel of_b(const GemmArgs& args, const float* b, int col) {
-        const Way way = args.b_access == kRowVector ? kVectorCopies
-                      : args.b_access == kRowScalar ? kScalarCopies : kTransposing;
-        return {b + col * args.b.col_stride, args.b.col_stride, args.b.row_stride, args.n - col, way};
+        const Way way = args.b_access == kRowVector ? kVectorRows
+                      : args.b_access == kRowScalar ? kScalarRows : kTransposed;
+        return AsyncPanel(b, args.b.col_stride, args.b.row_stride, col, args.n, way);
     }
 
     // Starts the copies of the next panel, of which `depth` steps of k are left in the matrix, and moves on.
     // What lies outside the matrix becomes zero.
     __device__ __forceinline__ void copy(Tile& tile, int depth) {
         const bool inside = extent >= EXTENT && depth >= DEPTH;
-        if (way == kVectorCopies) {
-            if (inside) copy_vectors<true>(tile, depth); else copy_vectors<false>(tile, depth);
-        } else if (way == kTransposing) {
-            if (inside) copy_transposing<true>(tile, depth); else copy_transposing<false>(tile, depth);
+        if (way == kTransposed) {
+            if (inside) copy_transposed<true>(tile, depth); else copy_transposed<false>(tile, depth);
+        } else if (way == kVectorRows) {
+            if (inside) copy_rows<kVector, true>(tile, depth); else copy_rows<kVector, false>(tile, depth);
         } else {
-            copy_scalars(tile, depth);
+            copy_rows<1, false>(tile, depth);
         }
-        first += DEPTH * depth_stride;
+        from += DEPTH * depth_stride;
     }
 
 private:
-    template <bool INSIDE>
-    __device__ __forceinline__ void copy_vectors(Tile& tile, int depth) const {
-        constexpr int kRow = EXTENT / kVector;   // threads along a row
-        const int e = threadIdx.x % kRow * kVector;
-        const int row = threadIdx.x / kRow;
-        const float* from = first + e + row * depth_stride;
+    __device__ __forceinline__ AsyncPanel(const float* matrix, int64_t extent_stride, int64_t depth_stride, int first,
+                                          int end, Way way)
+        : extent_stride(extent_stride), depth_stride(depth_stride), extent(end - first), way(way) {
+        const int e = way == kTransposed ? transposed_extent() : way == kVectorRows ? row_extent<kVector>() : row_extent<1>();
+        const int k = way == kTransposed ? transposed_depth() : way == kVectorRows ? row_depth<kVector>() : row_depth<1>();
+        from = matrix + (static_cast<int64_t>(first) + e) * extent_stride + k * depth_stride;
+    }
+
+    // This thread's first element where threads lie along the extent, WIDTH floats each.
+    template <int WIDTH> static __device__ __forceinline__ int row_extent() { return threadIdx.x % (EXTENT / WIDTH) * WIDTH; }
+    template <int WIDTH> static __device__ __forceinline__ int row_depth() { return threadIdx.x / (EXTENT / WIDTH); }
+
+    // The same where they lie along k.
+    static __device__ __forceinline__ int transposed_extent() { return threadIdx.x / DEPTH; }
+    static __device__ __forceinline__ int transposed_depth() { return threadIdx.x % DEPTH; }
+
+    template <int WIDTH, bool INSIDE>
+    __device__ __forceinline__ void copy_rows(Tile& tile, int depth) const {
+        constexpr int kRows = THREADS / (EXTENT / WIDTH);   // rows of the tile that the block copies at a time
+        static_assert(kRows * (EXTENT / WIDTH) == THREADS && DEPTH % kRows == 0, "threads must fill whole rows");
+        const int e = row_extent<WIDTH>();
+        const float* source = from;
 #pragma unroll
-        for (int i = 0; i < kVectors; ++i) {
-            const int k = row + i * (THREADS / kRow);
-            const int room = INSIDE ? kVector : k < depth ? min(max(extent - e, 0), kVector) : 0;
-            ptx::cp_async_16(&tile[k][e], room > 0 ? from : first, room * int(sizeof(float)));
-            from += THREADS / kRow * depth_stride;
+        for (int i = 0; i < DEPTH; i += kRows) {
+            const int k = row_depth<WIDTH>() + i;
+            const int valid = INSIDE ? WIDTH : k < depth ? min(max(extent - e, 0), WIDTH) : 0;
+            if (WIDTH == kVector) {
+                ptx::cp_async_16(&tile[k][e], valid ? source : from, valid * int(sizeof(float)));
+            } else {
+                ptx::cp_async_4(&tile[k][e], valid ? source : from, valid * int(sizeof(float)));
+            }
+            source += kRows * depth_stride;
         }
     }
 
     template <bool INSIDE>
-    __device__ __forceinline__ void copy_transposing(Tile& tile, int depth) const {
-        const int k = threadIdx.x % DEPTH;
-        const int row = threadIdx.x / DEPTH;
-        const float* from = first + k * depth_stride + row * extent_stride;
+    __device__ __forceinline__ void copy_transposed(Tile& tile, int depth) const {
+        constexpr int kRows = THREADS / DEPTH;   // rows of A (columns of B) that the block copies at a time
+        static_assert(kRows * DEPTH == THREADS && EXTENT % kRows == 0, "threads must fill whole columns");
+        const int k = transposed_depth();
+        const float* source = from;
 #pragma unroll
-        for (int i = 0; i < kScalars; ++i) {
-            const int e = row + i * (THREADS / DEPTH);
+        for (int i = 0; i < EXTENT; i += kRows) {
+            const int e = transposed_extent() + i;
             const bool valid = INSIDE || (e < extent && k < depth);
-            ptx::cp_async_4(&tile[k][e], valid ? from : first, valid ? sizeof(float) : 0);
-            from += THREADS / DEPTH * extent_stride;
-        }
-    }
-
-    __device__ __forceinline__ void copy_scalars(Tile& tile, int depth) const {
-#pragma unroll
-        for (int i = 0; i < kScalars; ++i) {
-            const int e = (threadIdx.x + i * THREADS) % EXTENT;
-            const int k = (threadIdx.x + i * THREADS) / EXTENT;
-            const bool valid = e < extent && k < depth;
-            ptx::cp_async_4(&tile[k][e], valid ? first + e * extent_stride + k * depth_stride : first,
-                            valid ? sizeof(float) : 0);
+            ptx::cp_async_4(&tile[k][e], valid ? source : from, valid ? int(sizeof(float)) : 0);
+            source += kRows * extent_stride;
         }
     }
 };
@@ -129,7 +135,6 @@ struct AsyncPipelined {
         alignas(16) typename PanelA::Tile a[STAGES];
         alignas(16) typename PanelB::Tile b[STAGES];
     };
-    static_assert(sizeof(Shared) <= 48 * 1024, "statically allocated shared memory ends at 48 KiB");
 
     using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;   // one group in each repetition of the lanes
     using Fragment = typename Thread::Fragment;
@@ -167,49 +172,50 @@ struct AsyncPipelined {
         ptx::cp_async_wait<STAGES - 2>();
         __syncthreads();
         int stage = 0;     // the stage that is multiplied
-        Fragment fragment[2];
-        read(fragment[0], shared, stage, 0);
+        Fragment even, odd;   // of the even and of the odd k
+        read(even, shared, stage, 0);
 
         for (; depth > 0; depth -= BK) {
             start_copies();
-#pragma unroll
-            for (int k = 0; k < BK; ++k) {
-                if (k == BK - 1) {   // the next stage has arrived, and nobody reads the oldest one any more
-                    ptx::cp_async_wait<STAGES - 2>();
-                    __syncthreads();
-                    stage = next(stage);
-                }
-                read(fragment[(k + 1) % 2], shared, stage, (k + 1) % BK);
-                acc.multiply_add(fragment[k % 2]);
+#pragma unroll 1
+            for (int k = 0; k < BK - 2; k += 2) {
+                read(odd, shared, stage, k + 1);
+                acc.multiply_add(even);
+                read(even, shared, stage, k + 2);
+                acc.multiply_add(odd);
             }
+            read(odd, shared, stage, BK - 1);
+            acc.multiply_add(even);
+            ptx::cp_async_wait<STAGES - 2>();   // this thread's part of the next stage has arrived …
+            __syncthreads();                    // … and everybody's, and nobody reads the oldest stage any more
+            stage = next(stage);
+            read(even, shared, stage, 0);
+            acc.multiply_add(odd);
         }
     }
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
-        __shared__ Shared shared;
-        const int tiles_m = (args.m - 1) / BM + 1;
-        const int tile_col = blockIdx.x * BN;
-        for (int batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
-            const BatchMember<> member(args, batch);
-            for (int tile = blockIdx.y; tile < tiles_m; tile += gridDim.y) {
-                const int tile_row = tile * BM;
-                PanelA a = PanelA::of_a(args, member.a, tile_row);
-                PanelB b = PanelB::of_b(args, member.b, tile_col);
-                Thread acc = {};
-                accumulate(acc, shared, a, b, args.k);
-                acc.store(args, batch, tile_row + thread_row(), tile_col + thread_col(),
-                          a.extent >= BM && b.extent >= BN);
-                __syncthreads();   // nobody reads the last stage any more when the next tile's copies start
-            }
+        extern __shared__ __align__(16) unsigned char dynamic_shared[];
+        Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
+        for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) {
+            const BatchMember<> member(args, tile.batch);
+            PanelA a = PanelA::of_a(args, member.a, tile.row());
+            PanelB b = PanelB::of_b(args, member.b, tile.col());
+            const bool whole = a.extent >= BM && b.extent >= BN;   // no element of the tile lies outside
+            Thread acc = {};
+            accumulate(acc, shared, a, b, args.k);
+            acc.store(args, tile.batch, tile.row() + thread_row(), tile.col() + thread_col(), whole);
+            __syncthreads();   // nobody reads the last stage any more when the next tile's copies start
         }
     }
 };
 
-// Grid: (tiles of n, tiles of m or fewer, batch or fewer). NAME, then the tile: BM, BN, BK, WM, WN, TM, TN, STAGES.
+// NAME, then the tile: BM, BN, BK, WM, WN, TM, TN, STAGES.
 #define ASYNC_PIPELINED(NAME, ...)                                                               \
     extern "C" __global__ void __launch_bounds__(AsyncPipelined<__VA_ARGS__>::kThreads)          \
         NAME(const __grid_constant__ GemmArgs args) {                                            \
         AsyncPipelined<__VA_ARGS__>::run(args);                                                  \
     }
 
-ASYNC_PIPELINED(sgemm_14_async_pipelined, 128, 256, 8, 64, 64, 8, 16, 3)
+ASYNC_PIPELINED(sgemm_14_async_pipelined, 128, 256, 16, 64, 64, 8, 16, 3)
+ASYNC_PIPELINED(sgemm_14_async_pipelined_128x128, 128, 128, 16, 64, 64, 8, 16, 3)

@@ -477,6 +477,86 @@ pub const TABLE: &[KernelSpec] = &[
         "the same, k in steps of 16",
     ),
     KernelSpec::rung(
+        10,
+        "sgemm_10_vectorized",
+        "sgemm/sgemm_10_vectorized",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "four floats an instruction, outputs in quadrants",
+    ),
+    KernelSpec::rung(
+        10,
+        "sgemm_10_vectorized_contiguous",
+        "sgemm/sgemm_10_vectorized",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "the same, outputs contiguous: reads of B conflict",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_c_first",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 32).thread(8, 8),
+        256,
+        "shared memory, BK = 32, C read first",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_c_last",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 32).thread(8, 8),
+        256,
+        "the same, C read last",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_bk16",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, BK = 16",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_global_float4",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, float4 from global memory",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, float4 from shared memory too",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_extra_shared",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, with 16 KiB of shared memory unused",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_more_registers",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "float4 throughout, one block a multiprocessor",
+    ),
+    KernelSpec::rung(
+        12,
+        "sgemm_12_double_buffered",
+        "sgemm/sgemm_12_double_buffered",
+        Tile::block(128, 128, 8).thread(8, 8).stages(2),
+        256,
+        "two tiles in shared memory, loads ahead of products",
+    ),
+    KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled",
         "sgemm/sgemm_13_warp_tiled",
@@ -484,16 +564,24 @@ pub const TABLE: &[KernelSpec] = &[
         256,
         "block, warp and thread tiles",
     )
-    .candidate(0.75),
+    .candidate(0.72),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128",
         "sgemm/sgemm_13_warp_tiled",
-        Tile::block(128, 128, 8).warp(64, 32).thread(8, 8).stages(2),
-        256,
+        Tile::block(128, 128, 8).warp(64, 64).thread(8, 16).stages(2),
+        128,
         "the same, 128 × 128",
     )
-    .candidate(0.65),
+    .candidate(0.71),
+    KernelSpec::rung(
+        13,
+        "sgemm_13_warp_tiled_128x128_t8x8",
+        "sgemm/sgemm_13_warp_tiled",
+        Tile::block(128, 128, 8).warp(64, 32).thread(8, 8).stages(2),
+        256,
+        "the same, 8 × 8 a thread",
+    ),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_64x64",
@@ -502,7 +590,27 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         "the same, 64 × 64",
     )
-    .candidate(0.5),
+    .candidate(0.52),
+    KernelSpec::rung(
+        14,
+        "sgemm_14_async_pipelined",
+        "sgemm/sgemm_14_async_pipelined",
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(3),
+        256,
+        "copies to shared memory without registers, three stages",
+    )
+    .dynamic_shared(75_264)
+    .candidate(0.75),
+    KernelSpec::rung(
+        14,
+        "sgemm_14_async_pipelined_128x128",
+        "sgemm/sgemm_14_async_pipelined",
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(3),
+        128,
+        "the same, 128 × 128",
+    )
+    .dynamic_shared(50_688)
+    .candidate(0.75),
 ];
 
 /// The row with this name.
