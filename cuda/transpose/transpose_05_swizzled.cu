@@ -13,6 +13,9 @@
 #include "../common/transpose_args.cuh"
 #include "../common/transpose_tile.cuh"
 
+#ifndef COPY16
+#define COPY16 ptx::cp_async_16_prefetch_256
+#endif
 namespace {
 
 constexpr int kThreads = 256;
@@ -45,7 +48,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
         const int item = step * THREADS + threadIdx.x;
         const int row = item / kRowChunks, chunk = item % kRowChunks;
         if (row < tile.rows && chunk * V < tile.cols) {
-            ptx::cp_async_16(&shared[at(row, chunk)], tile.src + row * args.src_row_stride + chunk * V,
+            COPY16(&shared[at(row, chunk)], tile.src + row * args.src_row_stride + chunk * V,
                              min(tile.cols - chunk * V, V) * SIZE);
         }
     }
@@ -60,10 +63,9 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
         const int line = item / kLineChunks;
         const int chunk = line / TILE_COLS * kLineChunks + item % kLineChunks;
         const int col = line % TILE_COLS, row = chunk * V;
-        Chunk<SIZE> column;
-#pragma unroll
-        for (int i = 0; i < V; ++i) column.element[i] = shared[at(row + i, col / V) + col % V];
-        if (col < tile.cols) store_chunk<SIZE>(tile.dst + col * args.dst_col_stride + row, column, tile.rows - row);
+        const Chunk<SIZE> column =
+            Chunk<SIZE>::gather([&](int i) { return shared[at(row + i, col / V) + col % V]; });
+        if (col < tile.cols) column.store_part(tile.dst + col * args.dst_col_stride + row, 0, tile.rows - row);
     }
 }
 

@@ -68,7 +68,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
 #pragma unroll
             for (int i = 0; i < V; ++i) {
                 const int row = chunk_row * V + i;
-                micro[turn][i] = *reinterpret_cast<const Chunk<SIZE>*>(
+                micro[turn][i] = Chunk<SIZE>::load(
                     shared + (cell_col * CELL_ROWS + cell_row) * kCellElements + row * kSide + (chunk_col ^ (row % 8)) * V);
             }
         }
@@ -85,9 +85,8 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
 #pragma unroll
             for (int j = 0; j < V; ++j) {
                 const int row = chunk_col * V + j;
-                *reinterpret_cast<Chunk<SIZE>*>(
-                    shared + (cell_row * CELL_COLS + cell_col) * kCellElements + row * kSide + (chunk_row ^ (row % 8)) * V) =
-                    micro[turn][j];
+                micro[turn][j].store(
+                    shared + (cell_row * CELL_COLS + cell_col) * kCellElements + row * kSide + (chunk_row ^ (row % 8)) * V);
             }
         }
     }
