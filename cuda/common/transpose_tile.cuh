@@ -8,21 +8,6 @@
 #endif
 constexpr int kVectorBytes = 16;   // the widest access of a thread
 
-// The kernels for matrices with one short side hold tiles of all of it and of this many bytes in shared memory.
-constexpr int kNarrowTileBytes = 16 * 1024;
-constexpr int kMaxNarrow = 32;   // the longest short side
-
-// How far a tile reaches along the long side: a multiple of 16 elements, and at least 16 for the widest side allowed.
-// `src/transpose/plan.rs` computes the same number.
-__device__ __forceinline__ int narrow_tile_length(int short_side, int element_size) {
-    return kNarrowTileBytes / element_size / (short_side | 1) / 16 * 16;
-}
-static_assert(kNarrowTileBytes / 8 / (kMaxNarrow | 1) >= 16, "a tile is never empty");
-
-__device__ __forceinline__ bool is_aligned(const void* address) {
-    return reinterpret_cast<uintptr_t>(address) % kVectorBytes == 0;
-}
-
 // 16 bytes of a row: V = 16 / SIZE elements, held in four registers. Spelled out in words, because the compiler splits
 // the copy of an array of small elements into as many small accesses.
 template <int SIZE>
