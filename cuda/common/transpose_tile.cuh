@@ -3,9 +3,6 @@
 
 #include "transpose_args.cuh"
 
-#ifndef CHUNK_STORE
-#define CHUNK_STORE __stcg
-#endif
 constexpr int kVectorBytes = 16;   // the widest access of a thread
 
 // 16 bytes of a row: V = 16 / SIZE elements, held in four registers. Spelled out in words, because the compiler splits
@@ -29,7 +26,7 @@ struct Chunk {
 
     // To global memory, always as one access: a plain assignment is split where another path stores parts of it.
     __device__ __forceinline__ void store_global(void* address) const {
-        CHUNK_STORE(static_cast<uint4*>(address), make_uint4(word[0], word[1], word[2], word[3]));
+        __stcg(static_cast<uint4*>(address), make_uint4(word[0], word[1], word[2], word[3]));
     }
 
     // Element i; `i` is a constant after unrolling.

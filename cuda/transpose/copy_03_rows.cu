@@ -16,7 +16,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;   // elements that a thread copies
-constexpr uint32_t kTile = kThreads * kUnroll;
 
 template <int SIZE, int THREADS = kThreads, int UNROLL = kUnroll>
 __device__ __forceinline__ void body(const TransposeArgs& args) {

@@ -2,6 +2,7 @@
 //
 // With 33 elements a row, the elements of a column lie 33 words apart: 32 lanes, 32 banks. (With elements of 1 and 2
 // bytes, an odd row length spreads a column over all banks as well.) Nothing else changes.
+// (Also instantiated for 16 bytes: whole short rows that the plan has widened to one element.)
 // Origin: worklog D, matrixTranspos_3.
 // Traffic: each element is read once and written once, in one turn of shared memory each way. Arithmetic: none.
 #include "../common/transpose_args.cuh"
@@ -45,3 +46,4 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
 }  // namespace
 
 TRANSPOSE_KERNELS(transpose_03_padded, kThreads)
+TRANSPOSE_KERNEL(transpose_03_padded, 16, kThreads)

@@ -13,18 +13,15 @@
 #include "../common/transpose_args.cuh"
 #include "../common/transpose_tile.cuh"
 
-#ifndef COPY16
-#define COPY16 ptx::cp_async_16_prefetch_256
-#endif
 namespace {
 
-constexpr int kThreads = 256;
-
-// Sides of the tile: rows of 256 bytes where registers allow it.
+// Sides of the tile, and threads. Tiles of 8 to 16 KiB and few blocks on a multiprocessor: more requests under way only
+// make memory jump between more of its rows.
 template <int SIZE> constexpr int kTileRows = SIZE == 1 ? 128 : SIZE == 8 ? 32 : 64;
 template <int SIZE> constexpr int kTileCols = kTileRows<SIZE>;
+template <int SIZE> constexpr int kThreads = SIZE == 4 ? 512 : 256;
 
-template <int SIZE, int TILE_ROWS = kTileRows<SIZE>, int TILE_COLS = kTileCols<SIZE>, int THREADS = kThreads>
+template <int SIZE, int TILE_ROWS = kTileRows<SIZE>, int TILE_COLS = kTileCols<SIZE>, int THREADS = kThreads<SIZE>>
 __device__ __forceinline__ void body(const TransposeArgs& args) {
     using T = typename Bits<SIZE>::Type;
     constexpr int V = kVectorBytes / SIZE;        // elements in 16 bytes
@@ -48,7 +45,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
         const int item = step * THREADS + threadIdx.x;
         const int row = item / kRowChunks, chunk = item % kRowChunks;
         if (row < tile.rows && chunk * V < tile.cols) {
-            COPY16(&shared[at(row, chunk)], tile.src + row * args.src_row_stride + chunk * V,
+            ptx::cp_async_16_prefetch_256(&shared[at(row, chunk)], tile.src + row * args.src_row_stride + chunk * V,
                              min(tile.cols - chunk * V, V) * SIZE);
         }
     }
@@ -71,4 +68,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
 
 }  // namespace
 
-TRANSPOSE_KERNELS(transpose_05_swizzled, kThreads)
+TRANSPOSE_KERNEL(transpose_05_swizzled, 1, kThreads<1>)
+TRANSPOSE_KERNEL(transpose_05_swizzled, 2, kThreads<2>)
+TRANSPOSE_KERNEL(transpose_05_swizzled, 4, kThreads<4>)
+TRANSPOSE_KERNEL(transpose_05_swizzled, 8, kThreads<8>)

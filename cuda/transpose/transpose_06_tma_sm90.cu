@@ -17,25 +17,26 @@
 
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kRowBytes = 128;   // a row of a cell: what the swizzle permutes
+constexpr int kSwizzleRows = 8;  // and after how many rows its pattern repeats
 
-// Cells (squares of 128-byte rows) in a tile, down and across.
-template <int SIZE> constexpr int kCellRows = SIZE == 1 ? 1 : 2;
-template <int SIZE> constexpr int kCellCols = SIZE == 1 ? 1 : 2;
+// Cells (squares of 128-byte rows) along each side of a tile, and threads. The plan reserves more shared memory than a
+// tile needs, so that only three to five blocks share a multiprocessor: more requests under way only make memory jump
+// between more of its rows.
+template <int SIZE> constexpr int kCells = SIZE <= 2 ? 1 : 2;
+template <int SIZE> constexpr int kThreads = SIZE <= 2 ? 64 : 256;
 
-template <int SIZE, int CELL_ROWS = kCellRows<SIZE>, int CELL_COLS = kCellCols<SIZE>, int THREADS = kThreads>
+template <int SIZE, int CELL_ROWS = kCells<SIZE>, int CELL_COLS = kCells<SIZE>, int THREADS = kThreads<SIZE>>
 __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMap& src_map,
                                      const CUtensorMap& dst_map) {
     using T = typename Bits<SIZE>::Type;
-    constexpr int V = kVectorBytes / SIZE;
+    constexpr int V = kVectorBytes / SIZE;             // elements in 16 bytes, and along a micro tile
     constexpr int kSide = kRowBytes / SIZE;            // elements along a cell
     constexpr int kChunks = kRowBytes / kVectorBytes;  // chunks in a row of a cell, and micro tiles along it
-    constexpr int kCells = CELL_ROWS * CELL_COLS;
-    constexpr int kMicroTiles = kCells * kChunks * kChunks;
-    constexpr int kTurns = kMicroTiles < THREADS ? 1 : kMicroTiles / THREADS;
     constexpr int kCellElements = kSide * kSide;
-    static_assert(kMicroTiles % THREADS == 0 || kMicroTiles < THREADS, "every thread turns the same number");
+    constexpr int kMicroTiles = CELL_ROWS * CELL_COLS * kChunks * kChunks;
+    static_assert(kMicroTiles == THREADS, "every thread turns one micro tile");
+    static_assert(CELL_ROWS * kSide <= 256 && CELL_COLS * kSide <= 256, "the engine's boxes have at most 256 rows");
 
     extern __shared__ __align__(1024) unsigned char raw[];
     T* shared = reinterpret_cast<T*>(raw);
@@ -47,7 +48,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
     if (threadIdx.x == 0) {
         ptx::mbarrier_init(&loaded, 1);
         ptx::fence_mbarrier_init();
-        ptx::mbarrier_arrive_expect_bytes(&loaded, kCells * kCellElements * SIZE);
+        ptx::mbarrier_arrive_expect_bytes(&loaded, CELL_ROWS * CELL_COLS * kCellElements * SIZE);
 #pragma unroll
         for (int c = 0; c < CELL_COLS; ++c) {
             ptx::tma_load_3d(shared + c * CELL_ROWS * kCellElements, &src_map, &loaded, col0 + c * kSide, row0,
@@ -57,39 +58,21 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
     __syncthreads();
     ptx::mbarrier_wait(&loaded, 0);
 
-    Chunk<SIZE> micro[kTurns][V];
+    // Loaded, the tile lies as columns of cells, each TILE_ROWS rows high; turned, as columns of cells of the destination.
+    const int cell = threadIdx.x / (kChunks * kChunks);
+    const int cell_row = cell % CELL_ROWS, cell_col = cell / CELL_ROWS;
+    const int chunk_col = threadIdx.x % kChunks, chunk_row = (threadIdx.x / kChunks % kChunks) ^ chunk_col;
+    T* const loaded_cell = shared + (cell_col * CELL_ROWS + cell_row) * kCellElements;
+    T* const turned_cell = shared + (cell_row * CELL_COLS + cell_col) * kCellElements;
+    const auto at = [](int row, int chunk) { return row * kSide + (chunk ^ (row % kSwizzleRows)) * V; };
+
+    Chunk<SIZE> micro[V];
 #pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-        const int item = turn * THREADS + threadIdx.x;
-        const int cell = item / (kChunks * kChunks);
-        const int chunk_col = item % kChunks, chunk_row = (item / kChunks % kChunks) ^ chunk_col;
-        const int cell_row = cell % CELL_ROWS, cell_col = cell / CELL_ROWS;
-        if (item < kMicroTiles) {
-#pragma unroll
-            for (int i = 0; i < V; ++i) {
-                const int row = chunk_row * V + i;
-                micro[turn][i] = Chunk<SIZE>::load(
-                    shared + (cell_col * CELL_ROWS + cell_row) * kCellElements + row * kSide + (chunk_col ^ (row % 8)) * V);
-            }
-        }
-    }
+    for (int i = 0; i < V; ++i) micro[i] = Chunk<SIZE>::load(loaded_cell + at(chunk_row * V + i, chunk_col));
     __syncthreads();
+    turn_micro_tile<SIZE>(micro);
 #pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-        const int item = turn * THREADS + threadIdx.x;
-        const int cell = item / (kChunks * kChunks);
-        const int chunk_col = item % kChunks, chunk_row = (item / kChunks % kChunks) ^ chunk_col;
-        const int cell_row = cell % CELL_ROWS, cell_col = cell / CELL_ROWS;
-        if (item < kMicroTiles) {
-            turn_micro_tile<SIZE>(micro[turn]);
-#pragma unroll
-            for (int j = 0; j < V; ++j) {
-                const int row = chunk_col * V + j;
-                micro[turn][j].store(
-                    shared + (cell_row * CELL_COLS + cell_col) * kCellElements + row * kSide + (chunk_row ^ (row % 8)) * V);
-            }
-        }
-    }
+    for (int j = 0; j < V; ++j) micro[j].store(turned_cell + at(chunk_col * V + j, chunk_row));
     ptx::fence_async_proxy();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -104,13 +87,13 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
 
 }  // namespace
 
-#define TMA_KERNEL(SIZE)                                                                      \
-    extern "C" __global__ void __launch_bounds__(kThreads) transpose_06_tma_b##SIZE(          \
-        const __grid_constant__ TransposeArgs args, const __grid_constant__ CUtensorMap src,  \
-        const __grid_constant__ CUtensorMap dst) {                                            \
-        body<SIZE>(args, src, dst);                                                           \
+#define TRANSPOSE_TMA_KERNEL(SIZE)                                                               \
+    extern "C" __global__ void __launch_bounds__(kThreads<SIZE>) transpose_06_tma_b##SIZE(       \
+        const __grid_constant__ TransposeArgs args, const __grid_constant__ CUtensorMap src_map, \
+        const __grid_constant__ CUtensorMap dst_map) {                                           \
+        body<SIZE>(args, src_map, dst_map);                                                      \
     }
-TMA_KERNEL(1)
-TMA_KERNEL(2)
-TMA_KERNEL(4)
-TMA_KERNEL(8)
+TRANSPOSE_TMA_KERNEL(1)
+TRANSPOSE_TMA_KERNEL(2)
+TRANSPOSE_TMA_KERNEL(4)
+TRANSPOSE_TMA_KERNEL(8)

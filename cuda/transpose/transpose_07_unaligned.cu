@@ -16,15 +16,12 @@
 #include "../common/transpose_args.cuh"
 #include "../common/transpose_tile.cuh"
 
-#ifndef COPY16
-#define COPY16 ptx::cp_async_16_prefetch_256
-#endif
 namespace {
 
-constexpr int kThreads = 256;
-
+// Sides of the tile, and threads.
 template <int SIZE> constexpr int kTileRows = SIZE == 1 ? 128 : SIZE == 8 ? 32 : 64;
-template <int SIZE> constexpr int kTileCols = kTileRows<SIZE>;
+template <int SIZE> constexpr int kTileCols = SIZE == 8 ? 32 : 64;
+template <int SIZE> constexpr int kThreads = SIZE == 4 ? 512 : 256;
 
 // Where an address lies between two multiples of 16 bytes, in elements.
 template <int SIZE, typename T>
@@ -32,7 +29,7 @@ __device__ __forceinline__ int misalignment(const T* address) {
     return static_cast<int>(reinterpret_cast<uintptr_t>(address) % kVectorBytes / SIZE);
 }
 
-template <int SIZE, int TILE_ROWS = kTileRows<SIZE>, int TILE_COLS = kTileCols<SIZE>, int THREADS = kThreads>
+template <int SIZE, int TILE_ROWS = kTileRows<SIZE>, int TILE_COLS = kTileCols<SIZE>, int THREADS = kThreads<SIZE>>
 __device__ __forceinline__ void body(const TransposeArgs& args) {
     using T = typename Bits<SIZE>::Type;
     constexpr int V = kVectorBytes / SIZE;              // elements in 16 bytes
@@ -70,7 +67,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
         const int shift = shift_of(row);
         const int valid = min(cols + shift - chunk * V, V);   // elements up to the end of the row
         if (row >= first_row && row < last_row && valid > 0) {
-            COPY16(&shared[at(shared_row, chunk)], src + row * args.src_row_stride + chunk * V - shift,
+            ptx::cp_async_16_prefetch_256(&shared[at(shared_row, chunk)], src + row * args.src_row_stride + chunk * V - shift,
                              valid * SIZE);
         }
     }
@@ -97,4 +94,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
 
 }  // namespace
 
-TRANSPOSE_KERNELS(transpose_07_unaligned, kThreads)
+TRANSPOSE_KERNEL(transpose_07_unaligned, 1, kThreads<1>)
+TRANSPOSE_KERNEL(transpose_07_unaligned, 2, kThreads<2>)
+TRANSPOSE_KERNEL(transpose_07_unaligned, 4, kThreads<4>)
+TRANSPOSE_KERNEL(transpose_07_unaligned, 8, kThreads<8>)
