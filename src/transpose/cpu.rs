@@ -119,7 +119,13 @@ fn transpose<T: Copy + Default + Send + Sync>(problem: &TransposeProblem, m: &Ma
                     let start = start + task * task_columns;
                     for plane in 0..planes {
                         let src = &src[start + source_offset(between, plane)..];
-                        transpose_plane(src, m.src_row as usize, &mut dst[plane * m.rows..], column_elements, m.rows);
+                        transpose_plane(
+                            src,
+                            m.src_row as usize,
+                            &mut dst[plane * m.rows..],
+                            column_elements,
+                            m.rows,
+                        );
                     }
                 });
         });
@@ -185,7 +191,10 @@ mod tests {
         let problem = TransposeProblem::permutation(dims, strides, axes, 4).unwrap();
         let mut dst = vec![0xDEAD_BEEF; problem.elements()];
         permute(&problem, &src, &mut dst).unwrap();
-        assert!(dst == reference(dims, strides, axes, &src), "{dims:?} {strides:?} {axes:?}");
+        assert!(
+            dst == reference(dims, strides, axes, &src),
+            "{dims:?} {strides:?} {axes:?}"
+        );
     }
 
     fn dense(dims: &[usize]) -> Vec<usize> {

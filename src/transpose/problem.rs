@@ -151,10 +151,33 @@ impl TransposeProblem {
         Self::permutation(&[rows, cols], &[cols, 1], &[1, 0], element_size)
     }
 
+    /// The copy of a dense `rows` × `cols` matrix as rows, unfolded: what the copies of the ladder are measured on.
+    pub fn matrix_copy(rows: usize, cols: usize, element_size: usize) -> Result<Self> {
+        let mut problem = Self::permutation(&[rows, cols], &[cols, 1], &[0, 1], element_size)?;
+        if problem.elements() > 0 {
+            let row = Axis {
+                extent: rows,
+                src: cols as i64,
+                dst: cols as i64,
+            };
+            let col = Axis {
+                extent: cols,
+                src: 1,
+                dst: 1,
+            };
+            problem.axes = vec![row, col];
+        }
+        Ok(problem)
+    }
+
     fn nothing(element_size: usize) -> Self {
         TransposeProblem {
             element_size,
-            axes: vec![Axis { extent: 0, src: 0, dst: 0 }],
+            axes: vec![Axis {
+                extent: 0,
+                src: 0,
+                dst: 0,
+            }],
             align: element_size,
         }
     }
@@ -301,9 +324,15 @@ mod tests {
     #[test]
     fn what_stays_in_order_is_a_copy() {
         assert_eq!(problem(&[], &[], 4).movement(), Movement::Copy { elements: 1 });
-        assert_eq!(problem(&[2, 3, 5], &[0, 1, 2], 4).movement(), Movement::Copy { elements: 30 });
+        assert_eq!(
+            problem(&[2, 3, 5], &[0, 1, 2], 4).movement(),
+            Movement::Copy { elements: 30 }
+        );
         assert_eq!(problem(&[1, 7], &[1, 0], 4).movement(), Movement::Copy { elements: 7 });
-        assert_eq!(problem(&[7, 1, 3], &[1, 0, 2], 4).movement(), Movement::Copy { elements: 21 });
+        assert_eq!(
+            problem(&[7, 1, 3], &[1, 0, 2], 4).movement(),
+            Movement::Copy { elements: 21 }
+        );
         assert_eq!(problem(&[2, 0, 5], &[2, 0, 1], 4).movement(), Movement::Nothing);
     }
 
@@ -318,7 +347,14 @@ mod tests {
             panic!("this is a batch of matrices")
         };
         assert_eq!((m.rows, m.cols, m.count()), (6, 5, 8));
-        assert_eq!(m.outer, [Axis { extent: 8, src: 30, dst: 30 }]);
+        assert_eq!(
+            m.outer,
+            [Axis {
+                extent: 8,
+                src: 30,
+                dst: 30
+            }]
+        );
     }
 
     #[test]
@@ -327,7 +363,14 @@ mod tests {
             panic!("the fastest dimension moves")
         };
         assert_eq!((m.rows, m.cols, m.src_row, m.dst_col), (3, 7, 35, 15));
-        assert_eq!(m.outer, [Axis { extent: 5, src: 7, dst: 3 }]);
+        assert_eq!(
+            m.outer,
+            [Axis {
+                extent: 5,
+                src: 7,
+                dst: 3
+            }]
+        );
     }
 
     #[test]
@@ -350,14 +393,25 @@ mod tests {
         assert_eq!(pairs.element_size, 4);
         assert!(matches!(pairs.movement(), Movement::Matrix(m) if (m.rows, m.cols) == (5, 7)));
         // Neither an odd length nor a poor alignment can be widened.
-        assert_eq!(problem(&[5, 7, 3], &[1, 0, 2], 2).aligned_to(256).widened().element_size, 2);
-        assert_eq!(problem(&[5, 7, 8], &[1, 0, 2], 2).aligned_to(4).widened().element_size, 4);
+        assert_eq!(
+            problem(&[5, 7, 3], &[1, 0, 2], 2)
+                .aligned_to(256)
+                .widened()
+                .element_size,
+            2
+        );
+        assert_eq!(
+            problem(&[5, 7, 8], &[1, 0, 2], 2).aligned_to(4).widened().element_size,
+            4
+        );
     }
 
     #[test]
     fn mistakes_are_named() {
         let error = |dims: &[usize], axes: &[usize]| {
-            TransposeProblem::permutation(dims, &vec![1; dims.len()], axes, 4).unwrap_err().to_string()
+            TransposeProblem::permutation(dims, &vec![1; dims.len()], axes, 4)
+                .unwrap_err()
+                .to_string()
         };
         assert!(error(&[2, 3], &[0, 2]).contains("shape [2, 3]"));
         assert!(error(&[2, 3], &[0, 2]).contains("out of range"));
