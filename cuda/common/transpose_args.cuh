@@ -35,7 +35,8 @@ struct TransposeArgs {
     Divisor outer[kMaxOuterDims];   // extents of the batch dimensions, outermost first, 1 where unused
     Divisor tiles_inner;      // tiles of a matrix along the direction that is walked first
     Divisor tiles_matrix;     // tiles of a matrix
-    uint32_t walk_rows;       // 1: neighbouring blocks take neighbouring tiles of a column; 0: of a row
+    uint16_t walk_rows;       // 1: neighbouring blocks take neighbouring tiles of a column; 0: of a row
+    uint16_t streaming;       // 1: more than the L2 holds, so that nobody will find it there
     uint32_t outer_count;     // matrices of this launch, the product of `outer`
 };
 
@@ -45,6 +46,7 @@ static_assert(offsetof(TransposeArgs, src_outer_stride) == 64, "src/transpose/ar
 static_assert(offsetof(TransposeArgs, outer) == 160, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, tiles_inner) == 232, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, walk_rows) == 256, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, streaming) == 258, "src/transpose/args.rs mirrors this layout");
 
 __device__ __forceinline__ uint32_t quotient(uint32_t number, const Divisor& divisor) {
     const uint32_t high = divisor.multiplier == 0 ? number : __umulhi(number, divisor.multiplier);

@@ -87,7 +87,9 @@ pub struct TransposeArgs {
     /// Tiles of a matrix
     pub tiles_matrix: Divisor,
     /// Whether neighbouring blocks take neighbouring tiles of a column
-    pub walk_rows: u32,
+    pub walk_rows: u16,
+    /// Whether this is more than the L2 holds
+    pub streaming: u16,
     /// Matrices of this launch
     pub outer_count: u32,
 }
@@ -100,6 +102,7 @@ const _: () = {
     assert!(offset_of!(TransposeArgs, outer) == 160);
     assert!(offset_of!(TransposeArgs, tiles_inner) == 232);
     assert!(offset_of!(TransposeArgs, walk_rows) == 256);
+    assert!(offset_of!(TransposeArgs, streaming) == 258);
 };
 
 // SAFETY: `repr(C)`, no padding, no pointers to host memory: the bytes may be copied to the device as they are.
@@ -109,6 +112,21 @@ unsafe impl cudarc::driver::DeviceRepr for TransposeArgs {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every field has its own place: 264 bytes, no two of them shared.
+    #[test]
+    fn the_layout_has_no_holes() {
+        let fields = [
+            8 * 2,
+            8 * 6,
+            2 * 8 * MAX_OUTER_DIMS,
+            12 * MAX_OUTER_DIMS,
+            2 * 12,
+            2 * 2,
+            4,
+        ];
+        assert_eq!(fields.iter().sum::<usize>(), std::mem::size_of::<TransposeArgs>());
+    }
 
     #[test]
     fn divisors_divide_exactly() {

@@ -359,7 +359,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752; 2 => 64 by 64, 64, shared 43008; 4 => 64 by 64, 256, shared 74752; 8 => 32 by 32, 256, shared 43008;),
+        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752; 2 => 64 by 64, 64, shared 43008; 4 => 64 by 64, 256, shared 65536; 8 => 32 by 32, 256, shared 43008;),
         needs: Needs {
             only_capability: Some(90),
             unit_strides: true,

@@ -32,7 +32,7 @@ pub unsafe fn launch(plan: &TransposePlan, src: u64, dst: u64, stream: sys::CUst
             pieces,
         } => pieces.iter().try_for_each(|piece| {
             // SAFETY: as the caller vouches; a piece is part of the problem.
-            unsafe { launch_piece(kernel, instance, piece, src, dst, stream) }
+            unsafe { launch_piece(plan, kernel, instance, piece, [src, dst], stream) }
         }),
     }
 }
@@ -41,15 +41,15 @@ pub unsafe fn launch(plan: &TransposePlan, src: u64, dst: u64, stream: sys::CUst
 ///
 /// As [`launch`].
 unsafe fn launch_piece(
+    plan: &TransposePlan,
     kernel: &'static TransposeKernel,
     instance: &'static Instance,
     piece: &Piece,
-    src: u64,
-    dst: u64,
+    [src, dst]: [u64; 2],
     stream: sys::CUstream,
 ) -> Result<()> {
     let function = CurrentContext::get()?.function(kernel.file, instance.entry, instance.dynamic_shared)?;
-    let mut args = piece.args(kernel, instance.element_size, src, dst);
+    let mut args = piece.args(plan, kernel, src, dst);
     let mut parameters = vec![std::ptr::from_mut(&mut args).cast()];
     // Kernels of one architecture take two tensor maps beside the arguments.
     let mut maps = match kernel.needs {
@@ -97,7 +97,7 @@ fn tensor_maps(instance: &Instance, piece: &Piece, src: u64, dst: u64) -> Result
         let strides = [bytes(row), bytes(matrix)];
         let extent = [(BOX_BYTES / size) as u32, box_rows as u32, 1];
         let steps = [1u32; 3];
-        let mut map = sys::CUtensorMap::default();
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
         // SAFETY: every pointer is to a local array of the rank given here; the address is only written into the map.
         unsafe {
             sys::cuTensorMapEncodeTiled(

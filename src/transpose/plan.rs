@@ -15,6 +15,8 @@ pub struct TransposePlan {
     pub problem: TransposeProblem,
     /// What is to be done.
     pub step: Step,
+    /// Whether source and destination are more than the L2 holds, so that nobody will find them there.
+    pub streaming: bool,
 }
 
 /// What a plan does.
@@ -74,7 +76,7 @@ impl TransposePlan {
             .filter_map(|kernel| Some((kernel.order(matrices, size, align)?, kernel)))
             .min_by_key(|(order, _)| *order);
         match best {
-            Some((_, kernel)) => Self::with(kernel, matrices, problem.clone()),
+            Some((_, kernel)) => Self::with(kernel, matrices, problem.clone(), device),
             None => Err(Error::Problem(format!("no kernel takes {problem}"))),
         }
     }
@@ -105,7 +107,7 @@ impl TransposePlan {
             });
         }
         match problem.movement() {
-            Movement::Rows(matrices) | Movement::Matrix(matrices) => Self::with(kernel, &matrices, problem),
+            Movement::Rows(matrices) | Movement::Matrix(matrices) => Self::with(kernel, &matrices, problem, device),
             movement => Ok(Self::plain(problem, &movement)),
         }
     }
@@ -117,10 +119,19 @@ impl TransposePlan {
             },
             _ => Step::Nothing,
         };
-        TransposePlan { problem, step }
+        TransposePlan {
+            problem,
+            step,
+            streaming: false,
+        }
     }
 
-    fn with(kernel: &'static TransposeKernel, matrices: &Matrices, problem: TransposeProblem) -> Result<Self> {
+    fn with(
+        kernel: &'static TransposeKernel,
+        matrices: &Matrices,
+        problem: TransposeProblem,
+        device: &DeviceInfo,
+    ) -> Result<Self> {
         let Some(instance) = kernel.instance(problem.element_size) else {
             return Err(Error::Refused {
                 kernel: kernel.name,
@@ -135,6 +146,7 @@ impl TransposePlan {
             )));
         }
         Ok(TransposePlan {
+            streaming: 2 * problem.bytes() as u64 > device.l2_bytes,
             problem,
             step: Step::Launch {
                 kernel,
@@ -156,7 +168,8 @@ impl TransposePlan {
 
 impl Piece {
     /// The kernel's argument, with the addresses of the whole problem's first elements.
-    pub fn args(&self, kernel: &TransposeKernel, element_size: usize, src: u64, dst: u64) -> TransposeArgs {
+    pub fn args(&self, plan: &TransposePlan, kernel: &TransposeKernel, src: u64, dst: u64) -> TransposeArgs {
+        let element_size = plan.problem.element_size;
         let m = &self.matrices;
         let mut outer = [Divisor::new(1); MAX_OUTER_DIMS];
         let mut src_outer_stride = [0; MAX_OUTER_DIMS];
@@ -182,7 +195,8 @@ impl Piece {
             outer,
             tiles_inner: Divisor::new(self.tiles_inner),
             tiles_matrix: Divisor::new(self.tiles_matrix),
-            walk_rows: kernel.walk_rows as u32,
+            walk_rows: kernel.walk_rows as u16,
+            streaming: plan.streaming as u16,
             outer_count: m.count() as u32,
         }
     }
