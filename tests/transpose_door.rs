@@ -54,7 +54,6 @@ fn assert_same(got: &Tensor, want: &Tensor) -> Result<()> {
 fn every_dtype_every_permutation() -> Result<()> {
     for device in devices() {
         for dtype in DTYPES {
-            eprintln!("{dtype:?}");
             let cpu = counted(&[3, 34, 5, 18], dtype, &Device::Cpu)?;
             let x = cpu.to_device(&device)?;
             for order in [
