@@ -121,7 +121,8 @@ struct WarpTiled {
         WarpTiled<__VA_ARGS__>::run(args);                                                       \
     }
 
-WARP_TILED(sgemm_13_warp_tiled, 128, 256, 8, 64, 64, 8, 16)
+WARP_TILED(sgemm_13_warp_tiled, 128, 256, 8, 32, 128, 8, 16)
+WARP_TILED(sgemm_13_warp_tiled_w64x64, 128, 256, 8, 64, 64, 8, 16)
 WARP_TILED(sgemm_13_warp_tiled_128x128, 128, 128, 8, 64, 64, 8, 16)
 WARP_TILED(sgemm_13_warp_tiled_128x128_t8x8, 128, 128, 8, 64, 32, 8, 8)
 WARP_TILED(sgemm_13_warp_tiled_64x64, 64, 64, 8, 32, 32, 4, 8)

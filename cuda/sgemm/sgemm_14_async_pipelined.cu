@@ -68,18 +68,30 @@ private:
     __device__ __forceinline__ AsyncPanel(const float* matrix, int64_t extent_stride, int64_t depth_stride, int first,
                                           int end, Way way)
         : extent_stride(extent_stride), depth_stride(depth_stride), extent(end - first), way(way) {
-        const int e = way == kTransposed ? transposed_extent() : way == kVectorRows ? row_extent<kVector>() : row_extent<1>();
-        const int k = way == kTransposed ? transposed_depth() : way == kVectorRows ? row_depth<kVector>() : row_depth<1>();
+        const int e = way == kTransposed ? transposed_extent()
+                    : way == kVectorRows ? row_extent<kVector>() : row_extent<1>();
+        const int k = way == kTransposed ? transposed_depth()
+                    : way == kVectorRows ? row_depth<kVector>() : row_depth<1>();
         from = matrix + (static_cast<int64_t>(first) + e) * extent_stride + k * depth_stride;
     }
 
     // This thread's first element where threads lie along the extent, WIDTH floats each.
-    template <int WIDTH> static __device__ __forceinline__ int row_extent() { return threadIdx.x % (EXTENT / WIDTH) * WIDTH; }
-    template <int WIDTH> static __device__ __forceinline__ int row_depth() { return threadIdx.x / (EXTENT / WIDTH); }
+    template <int WIDTH>
+    static __device__ __forceinline__ int row_extent() { return threadIdx.x % (EXTENT / WIDTH) * WIDTH; }
+    template <int WIDTH>
+    static __device__ __forceinline__ int row_depth() { return threadIdx.x / (EXTENT / WIDTH); }
 
-    // The same where they lie along k.
-    static __device__ __forceinline__ int transposed_extent() { return threadIdx.x / DEPTH; }
-    static __device__ __forceinline__ int transposed_depth() { return threadIdx.x % DEPTH; }
+    // The same where they lie along k: a warp takes eight k of four rows of A (columns of B), the next warp the next
+    // eight k, until the panel's depth is covered.
+    static constexpr int kWarpDepth = 8;
+    static constexpr int kWarpExtent = 4;
+    static_assert(DEPTH % kWarpDepth == 0, "warps must cover the depth evenly");
+    static __device__ __forceinline__ int transposed_extent() {
+        return threadIdx.x / kWarpDepth % kWarpExtent + threadIdx.x / (kWarpExtent * DEPTH) * kWarpExtent;
+    }
+    static __device__ __forceinline__ int transposed_depth() {
+        return threadIdx.x % kWarpDepth + threadIdx.x / (kWarpDepth * kWarpExtent) % (DEPTH / kWarpDepth) * kWarpDepth;
+    }
 
     template <int WIDTH, bool INSIDE>
     __device__ __forceinline__ void copy_rows(Tile& tile, int depth) const {
@@ -103,7 +115,7 @@ private:
     template <bool INSIDE>
     __device__ __forceinline__ void copy_transposed(Tile& tile, int depth) const {
         constexpr int kRows = THREADS / DEPTH;   // rows of A (columns of B) that the block copies at a time
-        static_assert(kRows * DEPTH == THREADS && EXTENT % kRows == 0, "threads must fill whole columns");
+        static_assert(kRows % kWarpExtent == 0 && EXTENT % kRows == 0, "warps must fill whole columns");
         const int k = transposed_depth();
         const float* source = from;
 #pragma unroll
@@ -177,14 +189,18 @@ struct AsyncPipelined {
 
         for (; depth > 0; depth -= BK) {
             start_copies();
+const float* row_of_a = &shared.a[stage][0][thread_row()];   // at k
+            const float* row_of_b = &shared.b[stage][0][thread_col()];
 #pragma unroll 1
             for (int k = 0; k < BK - 2; k += 2) {
-                read(odd, shared, stage, k + 1);
+                Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
                 acc.multiply_add(even);
-                read(even, shared, stage, k + 2);
+                row_of_a += 2 * PanelA::kPitch;
+                row_of_b += 2 * PanelB::kPitch;
+                Thread::read(even, row_of_a, row_of_b);
                 acc.multiply_add(odd);
             }
-            read(odd, shared, stage, BK - 1);
+            Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
             acc.multiply_add(even);
             ptx::cp_async_wait<STAGES - 2>();   // this thread's part of the next stage has arrived …
             __syncthreads();                    // … and everybody's, and nobody reads the oldest stage any more
@@ -217,5 +233,5 @@ struct AsyncPipelined {
         AsyncPipelined<__VA_ARGS__>::run(args);                                                  \
     }
 
-ASYNC_PIPELINED(sgemm_14_async_pipelined, 128, 256, 16, 64, 64, 8, 16, 3)
-ASYNC_PIPELINED(sgemm_14_async_pipelined_128x128, 128, 128, 16, 64, 64, 8, 16, 3)
+ASYNC_PIPELINED(sgemm_14_async_pipelined, 128, 256, 16, 32, 128, 8, 16, 3)
+ASYNC_PIPELINED(sgemm_14_async_pipelined_128x128, 128, 128, 16, 32, 128, 8, 16, 3)
