@@ -50,3 +50,27 @@ fn every_row_of_the_table_is_compiled_and_spills_only_where_allowed() {
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
+
+#[test]
+fn every_transposition_is_compiled_for_every_element_size_and_spills_nothing() {
+    let mut complaints = Vec::new();
+    for kernel in candle_sgemm::transpose::TABLE {
+        let built = |capability: &u32| kernel.needs.only_capability.is_none_or(|only| only == *capability);
+        for &capability in architectures().iter().filter(|&capability| built(capability)) {
+            for instance in kernel.instances {
+                match resources()
+                    .iter()
+                    .find(|r| r.entry == instance.entry && r.capability == capability)
+                {
+                    None => complaints.push(format!("{}: no machine code for sm_{capability}", instance.entry)),
+                    Some(found) if found.spilled > 0 => complaints.push(format!(
+                        "{}: spills {} bytes on sm_{capability}",
+                        instance.entry, found.spilled
+                    )),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}

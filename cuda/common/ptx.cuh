@@ -21,6 +21,12 @@ __device__ __forceinline__ void cp_async_16(void* shared, const void* global, in
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
 }
 
+// The same, and asks the L2 to fetch the whole 256 bytes around them: for rows that the block reads on.
+__device__ __forceinline__ void cp_async_16_prefetch_256(void* shared, const void* global, int valid_bytes = 16) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;"
+                 ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
+}
+
 // Copies 4 bytes; with `valid_bytes` 0 nothing is read and the 4 bytes become zero.
 __device__ __forceinline__ void cp_async_4(void* shared, const void* global, int valid_bytes = 4) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
@@ -108,6 +114,32 @@ __device__ __forceinline__ void tma_store_2d(const void* map, const void* shared
 __device__ __forceinline__ void tma_store_3d(const void* map, const void* shared, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
                  ::"l"(map), "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+// How the L2 should treat the lines of a copy. PTX: "createpolicy"
+__device__ __forceinline__ uint64_t l2_policy(bool evict_first) {
+    uint64_t policy;
+    if (evict_first) {
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    } else {
+        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+    return policy;
+}
+
+__device__ __forceinline__ void tma_load_3d(void* shared, const void* map, uint64_t* barrier, int x, int y, int z,
+                                            uint64_t l2_policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6;"
+        ::"r"(shared_address(shared)), "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "l"(l2_policy)
+        : "memory");
+}
+
+__device__ __forceinline__ void tma_store_3d(const void* map, const void* shared, int x, int y, int z,
+                                             uint64_t l2_policy) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3, %4}], [%1], %5;"
+                 ::"l"(map), "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z), "l"(l2_policy) : "memory");
 }
 
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -4,8 +4,8 @@
 //
 // Against rung 1: threads are numbered in one dimension and mapped to D with a division and a remainder, so that the
 // choice which neighbours share a warp is made here and not by the launch. Where the columns of A and of B are one
-// element apart, which is what row-major operands are, the walk along k is unrolled: A's next elements lie at constant
-// distances, B's pointer moves by one addition, and the loads of several steps are in flight together.
+// element apart, which is what row-major operands are, eight steps of k are loaded before the first of them is used,
+// B's rows first: those come from far away and all warps of the block wait for the same ones.
 //
 // Traffic as before, 2·m·n·k loads and one multiply-add for two loads, but a warp's loads are now 1 + 4 sectors of 32
 // bytes instead of 32 + 1: per step 32 multiply-adds for 160 bytes out of the L1 cache.
@@ -13,11 +13,22 @@
 
 // Σ a[k]·b[k·ldb]: A's row and B's column where both have unit column stride.
 __device__ __forceinline__ float dot_row_major(const float* a, const float* b, int64_t ldb, int k) {
-    constexpr int UNROLL = 8;
+    constexpr int STEPS = 8;   // loaded together: 16 registers, so that 2048 threads fit an SM
     float acc = 0.0f;
-#pragma unroll UNROLL
-    for (int i = 0; i < k; ++i) {
-        acc += a[i] * *b;
+    for (; k >= STEPS; k -= STEPS) {
+        float a_steps[STEPS], b_steps[STEPS];
+#pragma unroll
+        for (int i = 0; i < STEPS; ++i) b_steps[i] = b[i * ldb];
+#pragma unroll
+        for (int i = 0; i < STEPS; ++i) a_steps[i] = a[i];
+#pragma unroll
+        for (int i = 0; i < STEPS; ++i) acc += a_steps[i] * b_steps[i];
+        a += STEPS;
+        b += STEPS * ldb;
+    }
+    for (; k > 0; --k) {
+        acc += *a * *b;
+        a += 1;
         b += ldb;
     }
     return acc;
@@ -47,9 +58,10 @@ __device__ __forceinline__ void sgemm_02(const GemmArgs& args) {
     }
 }
 
-// One entry of the kernel table: NAME and the edge of the square block of threads (and tile of D).
+// One entry of the kernel table: NAME, the edge of the square block of threads (and tile of D).
 #define SGEMM_02(NAME, BLOCK)                                                                                  \
-    extern "C" __global__ void __launch_bounds__((BLOCK) * (BLOCK)) NAME(const __grid_constant__ GemmArgs args) { \
+    extern "C" __global__ void __launch_bounds__((BLOCK) * (BLOCK), kThreadsPerSm / ((BLOCK) * (BLOCK)))            \
+        NAME(const __grid_constant__ GemmArgs args) {                                                          \
         sgemm_02<BLOCK>(args);                                                                                 \
     }
 

@@ -57,7 +57,7 @@ __device__ __forceinline__ void sgemm_03(const GemmArgs& args) {
 
 // One entry of the kernel table: NAME, the edge of the tiles, how A's tile is stored, floats of padding after its rows.
 #define SGEMM_03(NAME, TILE, STORE, PAD)                                                                        \
-    extern "C" __global__ void __launch_bounds__((TILE) * (TILE), kThreadsPerSm / ((TILE) * (TILE)))                      \
+    extern "C" __global__ void __launch_bounds__((TILE) * (TILE), kThreadsPerSm / ((TILE) * (TILE)))              \
         NAME(const __grid_constant__ GemmArgs args) {                                                           \
         sgemm_03<TILE, STORE, PAD>(args);                                                                       \
     }

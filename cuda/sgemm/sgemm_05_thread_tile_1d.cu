@@ -58,5 +58,6 @@ __device__ __forceinline__ void sgemm_05(const GemmArgs& args) {
         sgemm_05<BM, BN, BK, TM>(args);                                                                         \
     }
 
-SGEMM_05(sgemm_05_thread_tile_1d, 64, 64, 8, 8, 3)
+// Four blocks of 512 threads where an SM holds so many; three would fit elsewhere, but spill registers.
+SGEMM_05(sgemm_05_thread_tile_1d, 64, 64, 8, 8, kThreadsPerSm == 2048 ? 4 : 2)
 SGEMM_05(sgemm_05_thread_tile_1d_bk32, 64, 64, 32, 8, 2)

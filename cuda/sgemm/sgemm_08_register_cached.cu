@@ -39,9 +39,9 @@ __device__ __forceinline__ void sgemm_08(const GemmArgs& args) {
             for (int k = 0; k < BK; ++k) {
                 float a_fragment[TM], b_fragment[TN];
 #pragma unroll
-                for (int i = 0; i < TM; ++i) a_fragment[i] = As[thread_row + i][k];
-#pragma unroll
                 for (int j = 0; j < TN; ++j) b_fragment[j] = Bs[k][thread_col + j];
+#pragma unroll
+                for (int i = 0; i < TM; ++i) a_fragment[i] = As[thread_row + i][k];
 #pragma unroll
                 for (int i = 0; i < TM; ++i) {
 #pragma unroll

@@ -300,6 +300,7 @@ enum Third {
 #[derive(Clone, Debug)]
 struct Op {
     precision: Precision,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // the CPU path has no kernels to choose from
     kernel: Option<String>,
     alpha: f64,
     beta: f64,

@@ -8,6 +8,8 @@ mod cuda;
 mod layout;
 mod linear;
 mod matmul;
+mod transpose;
 
 pub use linear::{linear, linear_b, linear_no_bias, Linear};
 pub use matmul::{matmul, Gemm, SgemmExt};
+pub use transpose::{permute, transpose, TransposeExt};

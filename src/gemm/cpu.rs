@@ -1,7 +1,8 @@
 //! The product on the CPU: the `gemm` crate's engine below, this crate's layouts, batches and epilogue above.
 //!
-//! The result is cut into tiles, about one a thread. Each is one call of the engine, which takes any strides, followed
-//! by the epilogue while the tile is still in the cache. What it computes, and when it reads C, is what the kernels do.
+//! The engine takes any strides. A batch is spread over the threads, a matrix a thread, and so are the slices of a product
+//! with a vector, for which the engine has one thread only; a large matrix is left to the engine's own threads. What is
+//! computed, and when C is read, is what the kernels do.
 
 use super::problem::{Activation, DType, GemmProblem, OperandLayout};
 use rayon::prelude::*;
@@ -12,9 +13,11 @@ use std::ops::Range;
 /// Multiply-adds below which waking other threads costs more than they save.
 const SERIAL_WORK: usize = 2 << 20;
 
-/// The least rows or columns of a tile that is cut off for a thread of its own, and what cuts are a multiple of, so that
-/// the engine's vectors are filled.
-const TILE_QUANTUM: usize = 64;
+/// Slices of a product with a vector are a multiple of this, so that the engine's vectors are filled.
+const SLICE_QUANTUM: usize = 64;
+
+/// Elements of a result from which on the epilogue of a single matrix is spread over threads.
+const PARALLEL_EPILOGUE: usize = 1 << 17;
 
 /// The data of a product. Every slice starts at the operand's element (0, 0) of the first matrix.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +126,18 @@ pub fn gemm(
         let (batch, rows, cols) = tiling.tile(tile, m, n);
         // SAFETY: `check` found that all operands and D stay inside their slices and that no two elements of D share an
         // address; tiles are disjoint, so no other thread writes to this one.
-        unsafe { compute_tile(problem, operands, out, batch, rows, cols) }
+        unsafe {
+            multiply(
+                problem,
+                operands,
+                out,
+                batch,
+                rows.clone(),
+                cols.clone(),
+                tiling.engine_threads,
+            );
+            finish(problem, operands, out, batch, rows, cols, tiling.engine_threads);
+        }
     };
     if tiling.parallel {
         (0..tiling.count()).into_par_iter().for_each(run);
@@ -133,11 +147,11 @@ pub fn gemm(
     Ok(())
 }
 
-/// [`gemm`] of one problem for each of `operands`, whose results follow one another in the vector that is returned.
+/// [`gemm()`] of one problem for each of `operands`, whose results follow one another in the vector that is returned.
 ///
 /// # Errors
 ///
-/// As [`gemm`], or a D that is not dense.
+/// As [`gemm()`], or a D that is not dense.
 pub fn gemm_to_vec<'a>(
     problem: &GemmProblem,
     operands: impl ExactSizeIterator<Item = CpuOperands<'a>>,
@@ -162,12 +176,18 @@ pub fn gemm_to_vec<'a>(
 #[derive(Clone, Copy)]
 struct Output(*mut f32);
 
+impl Output {
+    fn at(&self, elements: isize) -> *mut f32 {
+        self.0.wrapping_offset(elements)
+    }
+}
+
 // SAFETY: tiles are disjoint, see `gemm`.
 unsafe impl Send for Output {}
 // SAFETY: as above.
 unsafe impl Sync for Output {}
 
-/// How the result is cut into tiles.
+/// How the result is cut into tiles: matrices of the batch, or slices of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tiling {
     batch: usize,
@@ -175,7 +195,10 @@ struct Tiling {
     col_tiles: usize,
     tile_rows: usize,
     tile_cols: usize,
+    /// Whether tiles are computed side by side.
     parallel: bool,
+    /// Threads that the engine may use inside a tile.
+    engine_threads: usize,
 }
 
 impl Tiling {
@@ -184,37 +207,51 @@ impl Tiling {
         let work = [m, n, problem.k]
             .iter()
             .fold(batch, |product, &size| product.saturating_mul(size));
-        let parallel = threads > 1 && work >= SERIAL_WORK;
-        let whole = Tiling {
+        let matrices = Tiling {
             batch,
             row_tiles: 1,
             col_tiles: 1,
             tile_rows: m,
             tile_cols: n,
-            parallel,
+            parallel: false,
+            engine_threads: 1,
         };
-        if !parallel || batch % threads == 0 || batch >= 4 * threads {
-            return whole;
+        if threads <= 1 {
+            return matrices;
         }
-        // Among the ways to cut a matrix for its share of the threads, the one whose tiles read the least of A and B.
+        if batch == 1 && m > 1 && n > 1 {
+            // The engine knows from which size on its threads are worth their while.
+            return Tiling {
+                engine_threads: threads,
+                ..matrices
+            };
+        }
+        if work < SERIAL_WORK {
+            return matrices;
+        }
+        if batch % threads == 0 || batch >= 4 * threads {
+            return Tiling {
+                parallel: true,
+                ..matrices
+            };
+        }
+        if m > 1 && n > 1 {
+            return Tiling {
+                engine_threads: threads,
+                ..matrices
+            };
+        }
         let pieces = threads.div_ceil(batch);
-        (1..=pieces)
-            .map(|row_tiles| {
-                let tile_rows = quantized(m, row_tiles);
-                let tile_cols = quantized(n, pieces / row_tiles);
-                Tiling {
-                    row_tiles: m.div_ceil(tile_rows),
-                    col_tiles: n.div_ceil(tile_cols),
-                    tile_rows,
-                    tile_cols,
-                    ..whole
-                }
-            })
-            .min_by_key(|t| {
-                let idle = pieces.saturating_sub(t.row_tiles * t.col_tiles);
-                (idle, t.tile_rows + t.tile_cols)
-            })
-            .unwrap_or(whole)
+        let slice = |size: usize| size.div_ceil(pieces).next_multiple_of(SLICE_QUANTUM);
+        let (tile_rows, tile_cols) = (slice(m), slice(n));
+        Tiling {
+            row_tiles: m.div_ceil(tile_rows),
+            col_tiles: n.div_ceil(tile_cols),
+            tile_rows,
+            tile_cols,
+            parallel: true,
+            ..matrices
+        }
     }
 
     fn count(&self) -> usize {
@@ -236,11 +273,6 @@ impl Tiling {
     }
 }
 
-/// The length of each of about `pieces` pieces of `size`.
-fn quantized(size: usize, pieces: usize) -> usize {
-    size.div_ceil(pieces).next_multiple_of(TILE_QUANTUM)
-}
-
 /// Offset of the first element of matrix `batch` (row-major over the batch dimensions).
 fn batch_offset(problem: &GemmProblem, layout: &OperandLayout, mut batch: usize) -> isize {
     let mut offset = 0;
@@ -258,38 +290,36 @@ fn element(problem: &GemmProblem, layout: &OperandLayout, batch: usize, row: usi
         + col as isize * layout.col_stride as isize
 }
 
+/// The tile's part of `D ← α·A·B`.
+///
 /// # Safety
 ///
 /// The tile must lie inside the matrix, all operands inside their slices and D below `out`; nothing else may access the
 /// tile's elements of D meanwhile.
-unsafe fn compute_tile(
+unsafe fn multiply(
     problem: &GemmProblem,
     operands: &CpuOperands,
     out: Output,
     batch: usize,
     rows: Range<usize>,
     cols: Range<usize>,
+    threads: usize,
 ) {
     let GemmProblem { a, b, d, k, .. } = problem;
-    let tile = out.0.offset(element(problem, d, batch, rows.start, cols.start));
+    let a_start = element(problem, a, batch, rows.start, 0);
+    let b_start = element(problem, b, batch, 0, cols.start);
     gemm::gemm(
         rows.len(),
         cols.len(),
         *k,
-        tile,
+        out.at(element(problem, d, batch, rows.start, cols.start)),
         d.col_stride as isize,
         d.row_stride as isize,
         false, // D is written, never read: it may be uninitialised
-        operands
-            .a
-            .as_ptr()
-            .wrapping_offset(element(problem, a, batch, rows.start, 0)),
+        operands.a.as_ptr().wrapping_offset(a_start),
         a.col_stride as isize,
         a.row_stride as isize,
-        operands
-            .b
-            .as_ptr()
-            .wrapping_offset(element(problem, b, batch, 0, cols.start)),
+        operands.b.as_ptr().wrapping_offset(b_start),
         b.col_stride as isize,
         b.row_stride as isize,
         0.0, // the engine's names are the other way round: its alpha is D's factor, its beta that of A·B
@@ -297,16 +327,34 @@ unsafe fn compute_tile(
         false,
         false,
         false,
-        gemm::Parallelism::None,
+        match threads {
+            1 => gemm::Parallelism::None,
+            threads => gemm::Parallelism::Rayon(threads),
+        },
     );
+}
 
+/// The tile's part of `D ← activation(D + β·C + bias) + residual`.
+///
+/// # Safety
+///
+/// As [`multiply`], and the tile's elements of D are initialised.
+unsafe fn finish(
+    problem: &GemmProblem,
+    operands: &CpuOperands,
+    out: Output,
+    batch: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    threads: usize,
+) {
     let epilogue = &problem.epilogue;
     let c = epilogue.c.as_ref().filter(|_| operands.beta != 0.0);
     if c.is_none() && epilogue.is_plain() {
         return;
     }
-    for row in rows {
-        let start = out.0.offset(element(problem, d, batch, row, cols.start));
+    let finish_row = |row: usize| {
+        let start = out.at(element(problem, &problem.d, batch, row, cols.start));
         let d_row = std::slice::from_raw_parts_mut(start, cols.len());
         if let Some(layout) = c {
             let at = element(problem, layout, batch, row, cols.start);
@@ -321,6 +369,13 @@ unsafe fn compute_tile(
             let at = element(problem, layout, batch, row, cols.start);
             add_scaled(d_row, 1.0, operands.residual, at, layout.col_stride);
         }
+    };
+    if threads > 1 && rows.len() * cols.len() >= PARALLEL_EPILOGUE {
+        rows.into_par_iter()
+            .with_min_len(PARALLEL_EPILOGUE / 4 / cols.len() + 1)
+            .for_each(finish_row);
+    } else {
+        rows.for_each(finish_row);
     }
 }
 
@@ -567,17 +622,50 @@ mod tests {
 
     #[test]
     fn tilings_use_the_threads() {
-        let tiles = |m, n, k, threads| {
-            let tiling = Tiling::new(&GemmProblem::row_major(m, n, k), threads);
-            (tiling.parallel, tiling.row_tiles, tiling.col_tiles)
+        let tiles = |m, n, k, batch, threads| {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.batch_dims[0] = batch;
+            let tiling = Tiling::new(&problem, threads);
+            (
+                tiling.parallel,
+                tiling.engine_threads,
+                tiling.row_tiles,
+                tiling.col_tiles,
+            )
         };
-        assert_eq!(tiles(64, 64, 64, 8), (false, 1, 1), "small work stays on one thread");
-        assert_eq!(tiles(1024, 1024, 1024, 4), (true, 2, 2));
-        assert_eq!(tiles(1, 4096, 4096, 4), (true, 1, 4));
-        assert_eq!(tiles(4096, 1, 4096, 4), (true, 4, 1));
-        assert_eq!(tiles(2048, 512, 512, 2), (true, 2, 1));
-        let (_, rows, cols) = tiles(4096, 4096, 4096, 64);
-        assert_eq!(rows * cols, 64);
+        assert_eq!(
+            tiles(1024, 1024, 1024, 1, 4),
+            (false, 4, 1, 1),
+            "one matrix: the engine's threads"
+        );
+        assert_eq!(tiles(1024, 1024, 1024, 1, 1), (false, 1, 1, 1), "one thread");
+        assert_eq!(tiles(64, 64, 64, 100, 4), (true, 1, 1, 1), "a matrix a thread");
+        assert_eq!(
+            tiles(512, 512, 512, 3, 4),
+            (false, 4, 1, 1),
+            "fewer matrices than threads"
+        );
+        assert_eq!(tiles(8, 8, 8, 4, 4), (false, 1, 1, 1), "small work stays on one thread");
+        assert_eq!(tiles(1, 512, 512, 1, 4), (false, 1, 1, 1), "a small vector too");
+        assert_eq!(tiles(1, 4096, 4096, 1, 4), (true, 1, 1, 4), "slices of a row");
+        assert_eq!(tiles(4096, 1, 4096, 1, 4), (true, 1, 4, 1), "slices of a column");
+    }
+
+    #[test]
+    fn beta_of_zero_does_not_read_c() {
+        let mut problem = GemmProblem::row_major(5, 6, 7);
+        problem.epilogue.c = Some(OperandLayout::row_major(6));
+        let (a, b, c) = (random(35, 9), random(42, 10), [f32::NAN; 30]);
+        for c in [&c[..], &[]] {
+            let operands = CpuOperands {
+                c,
+                ..CpuOperands::new(&a, &b)
+            };
+            let mut d = [MaybeUninit::new(f32::NAN); 30];
+            gemm(&problem, &operands, &mut d, 1).unwrap();
+            // SAFETY: all elements were initialised above.
+            assert!(d.iter().all(|x| unsafe { x.assume_init() }.is_finite()));
+        }
     }
 
     #[test]

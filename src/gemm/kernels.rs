@@ -198,6 +198,14 @@ impl KernelSpec {
         KernelSpec { dtype, ..self }
     }
 
+    /// The same where the compiler is allowed to spill registers on these compute capabilities.
+    pub const fn may_spill_on(self, capabilities: &'static [u32]) -> Self {
+        KernelSpec {
+            may_spill_on: capabilities,
+            ..self
+        }
+    }
+
     /// The same with this many bytes of dynamic shared memory.
     pub const fn dynamic_shared(self, bytes: u32) -> Self {
         KernelSpec {
@@ -278,6 +286,195 @@ pub const TABLE: &[KernelSpec] = &[
         Tile::block(32, 32, 1),
         1024,
         "one thread an element, warps along rows of D",
+    ),
+    KernelSpec::rung(
+        1,
+        "sgemm_01_naive_uncoalesced",
+        "sgemm/sgemm_01_naive",
+        Tile::block(32, 32, 1),
+        1024,
+        "one thread an element, warps down columns of D",
+    ),
+    KernelSpec::rung(
+        2,
+        "sgemm_02_coalesced_16",
+        "sgemm/sgemm_02_coalesced",
+        Tile::block(16, 16, 1),
+        256,
+        "consecutive threads on consecutive columns, 16 × 16",
+    ),
+    KernelSpec::rung(
+        2,
+        "sgemm_02_coalesced",
+        "sgemm/sgemm_02_coalesced",
+        Tile::block(32, 32, 1),
+        1024,
+        "the same, 32 × 32",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "tiles of A and B in shared memory",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared_padded",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "the same, rows of A padded",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared_transposed",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "A transposed on the way, with bank conflicts",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared_transposed_padded",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "the same, padded against bank conflicts",
+    ),
+    KernelSpec::rung(
+        4,
+        "sgemm_04_l1_register_block_c_first",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "register blocks through the L1 cache, C read first",
+    ),
+    KernelSpec::rung(
+        4,
+        "sgemm_04_l1_register_block",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "the same, C read last",
+    ),
+    KernelSpec::rung(
+        4,
+        "sgemm_04_l1_register_block_8x4",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(32, 128, 1).thread(8, 4),
+        128,
+        "the same, 8 × 4 a thread",
+    ),
+    KernelSpec::rung(
+        4,
+        "dgemm_04_l1_register_block_c_first",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "FP64: register blocks through L1, C read first",
+    )
+    .dtype(DType::F64),
+    KernelSpec::rung(
+        4,
+        "dgemm_04_l1_register_block",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "FP64: the same, C read last",
+    )
+    .dtype(DType::F64),
+    KernelSpec::rung(
+        5,
+        "sgemm_05_thread_tile_1d",
+        "sgemm/sgemm_05_thread_tile_1d",
+        Tile::block(64, 64, 8).thread(8, 1),
+        512,
+        "a column of 8 elements a thread",
+    ),
+    KernelSpec::rung(
+        5,
+        "sgemm_05_thread_tile_1d_bk32",
+        "sgemm/sgemm_05_thread_tile_1d",
+        Tile::block(64, 64, 32).thread(8, 1),
+        512,
+        "the same, k in steps of 32",
+    )
+    .may_spill_on(&[100]),
+    KernelSpec::rung(
+        6,
+        "sgemm_06_thread_tile_2d_4x4_padded",
+        "sgemm/sgemm_06_thread_tile_2d",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "4 × 4 neighbouring elements a thread, padded rows",
+    ),
+    KernelSpec::rung(
+        6,
+        "sgemm_06_thread_tile_2d_4x4",
+        "sgemm/sgemm_06_thread_tile_2d",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "the same without padding",
+    ),
+    KernelSpec::rung(
+        6,
+        "sgemm_06_thread_tile_2d",
+        "sgemm/sgemm_06_thread_tile_2d",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "8 × 8 neighbouring elements a thread",
+    )
+    .may_spill_on(&[120]),
+    KernelSpec::rung(
+        7,
+        "sgemm_07_thread_tile_strided_unpadded",
+        "sgemm/sgemm_07_thread_tile_strided",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "4 × 4 elements a thread, a quarter tile apart",
+    ),
+    KernelSpec::rung(
+        7,
+        "sgemm_07_thread_tile_strided",
+        "sgemm/sgemm_07_thread_tile_strided",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "the same, padded rows",
+    ),
+    KernelSpec::rung(
+        7,
+        "sgemm_07_thread_tile_strided_8x8",
+        "sgemm/sgemm_07_thread_tile_strided",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "8 × 8 elements a thread, an eighth apart",
+    ),
+    KernelSpec::rung(
+        8,
+        "sgemm_08_register_cached",
+        "sgemm/sgemm_08_register_cached",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "fragments of A and B in registers",
+    )
+    .may_spill_on(&[120]),
+    KernelSpec::rung(
+        9,
+        "sgemm_09_quadrants",
+        "sgemm/sgemm_09_quadrants",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "4 × 4 in each quadrant; A stored transposed",
+    ),
+    KernelSpec::rung(
+        9,
+        "sgemm_09_quadrants_bk16",
+        "sgemm/sgemm_09_quadrants",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, k in steps of 16",
     ),
     KernelSpec::rung(
         10,

@@ -363,8 +363,8 @@ impl GemmProblem {
         let first = MAX_BATCH_DIMS - dims.len();
         for (i, dim) in dims.iter().enumerate() {
             folded.batch_dims[first + i] = dim.extent;
-            for operand in 0..5 {
-                strides[operand][first + i] = dim.strides[operand];
+            for (strides, stride) in strides.iter_mut().zip(dim.strides) {
+                strides[first + i] = stride;
             }
         }
         folded.a.batch_strides = strides[A];
