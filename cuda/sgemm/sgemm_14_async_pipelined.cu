@@ -11,9 +11,10 @@
 //      step t + 1             [t+3]  [t+1]  [t+2]                                 the oldest buffer is the next target
 //
 // A copy moves 16 bytes where they stay next to each other in shared memory: rows of B, columns of A stored transposed.
-// The other direction is transposed by copies of 4 bytes, eight threads along k so that each reads a whole 32-byte
-// sector of a row together; in shared memory they land four floats apart by k, on 32 different banks. Copies of 4 bytes
-// also serve every operand whose rows do not start on 16 bytes, so odd sizes lose little.
+// The other direction is transposed by copies of 4 bytes, BK threads along k, so that they read whole sectors of a row
+// together; in shared memory they land four banks apart, which at BK = 16 puts two on one bank. (Eight along k and four
+// along the extent avoid that, but ask for twice as many rows at a time, and measured slower.) Copies of 4 bytes also
+// serve every operand whose rows do not start on 16 bytes, so odd sizes lose little.
 //
 // Global-memory traffic and arithmetic per load: as in rung 13, m·n·k·(1/BM + 1/BN) floats read; 85 products a float
 // from global memory and 5.3 a float from shared memory at 128 × 256 and 8 × 16.
@@ -24,7 +25,7 @@
 // EXTENT rows of A (columns of B) by DEPTH steps of k, copied to shared memory as tile[DEPTH][EXTENT].
 template <int EXTENT, int DEPTH, int THREADS>
 struct AsyncPanel {
-    static constexpr int kPitch = EXTENT + kVector;   // four apart: see the banks above; 16-byte rows
+    static constexpr int kPitch = EXTENT + kVector;   // four banks from k to k + 1, and rows on 16 bytes
     using Tile = float[DEPTH][kPitch];
 
     enum Way : int {
@@ -81,17 +82,9 @@ private:
     template <int WIDTH>
     static __device__ __forceinline__ int row_depth() { return threadIdx.x / (EXTENT / WIDTH); }
 
-    // The same where they lie along k: a warp takes eight k of four rows of A (columns of B), the next warp the next
-    // eight k, until the panel's depth is covered.
-    static constexpr int kWarpDepth = 8;
-    static constexpr int kWarpExtent = 4;
-    static_assert(DEPTH % kWarpDepth == 0, "warps must cover the depth evenly");
-    static __device__ __forceinline__ int transposed_extent() {
-        return threadIdx.x / kWarpDepth % kWarpExtent + threadIdx.x / (kWarpExtent * DEPTH) * kWarpExtent;
-    }
-    static __device__ __forceinline__ int transposed_depth() {
-        return threadIdx.x % kWarpDepth + threadIdx.x / (kWarpDepth * kWarpExtent) % (DEPTH / kWarpDepth) * kWarpDepth;
-    }
+    // The same where they lie along k.
+    static __device__ __forceinline__ int transposed_extent() { return threadIdx.x / DEPTH; }
+    static __device__ __forceinline__ int transposed_depth() { return threadIdx.x % DEPTH; }
 
     template <int WIDTH, bool INSIDE>
     __device__ __forceinline__ void copy_rows(Tile& tile, int depth) const {
@@ -115,7 +108,7 @@ private:
     template <bool INSIDE>
     __device__ __forceinline__ void copy_transposed(Tile& tile, int depth) const {
         constexpr int kRows = THREADS / DEPTH;   // rows of A (columns of B) that the block copies at a time
-        static_assert(kRows % kWarpExtent == 0 && EXTENT % kRows == 0, "warps must fill whole columns");
+        static_assert(kRows * DEPTH == THREADS && EXTENT % kRows == 0, "threads must fill whole columns");
         const int k = transposed_depth();
         const float* source = from;
 #pragma unroll
