@@ -141,7 +141,8 @@ struct AsyncPipelined {
         alignas(16) typename PanelB::Tile b[STAGES];
     };
 
-    using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;   // one group in each repetition of the lanes
+    // One group in each repetition of the lanes.
+    using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;
     using Fragment = typename Thread::Fragment;
 
     // The first row and column of this thread's first group, within the block's tile.
