@@ -1,7 +1,7 @@
 // Panels: what a block needs of A or of B for one step along k, brought to shared memory through registers.
 //
 // A panel is EXTENT rows of A (or columns of B) by DEPTH steps of k. In shared memory it always lies k by k,
-// tile[depth][extent], because that is how the threads read it: a fragment is a few neighbours along the extent at one k.
+// tile[depth][extent], because that is how the threads read it: a fragment is a few neighbours along the extent.
 //
 //        A (row-major)                 tile of A                 B (row-major)            tile of B
 //        k →                           extent →                  n →                      extent →
@@ -51,9 +51,9 @@ struct Panel {
                      args.b_access == kColVector || args.b_access == kColScalar);
     }
 
-    // Loads this thread's chunks of the next panel and moves on. With INSIDE, the whole panel lies in the matrix and its
-    // chunks start on 16 bytes; without it every element is guarded, and those past the extent or past `depth_left`
-    // are zero.
+    // Loads this thread's chunks of the next panel and moves on. With INSIDE, the whole panel lies in the matrix and
+    // its chunks start on 16 bytes; without it every element is guarded, and those past the extent or past
+    // `depth_left` are zero.
     template <bool INSIDE>
     __device__ __forceinline__ Chunks fetch(int depth_left) {
         Chunks out;

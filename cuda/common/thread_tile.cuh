@@ -40,8 +40,8 @@ struct ThreadTile {
         for (int i = 0; i < TN; i += GROUP) read_group(&fragment.b[i], b + col_of(i));
     }
 
-    // The outer product of the fragment's two halves. A multiply-add reads three registers, and the register file serves
-    // two a clock, one of each parity, so a multiprocessor keeps pace only where one operand still stands in the reuse
+    // The outer product of the fragment's two halves. A multiply-add reads three registers, and the register file
+    // serves two a clock, one of each parity, so a multiprocessor keeps pace only where one operand still stands in the reuse
     // cache of the instruction before. Going there and back again along the shorter side keeps one there at every turn.
     __device__ __forceinline__ void multiply_add(const Fragment& fragment) {
         constexpr int kShort = TM < TN ? TM : TN;

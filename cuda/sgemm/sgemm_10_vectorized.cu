@@ -3,8 +3,8 @@
 // Origin: A "Vectorize SMEM and GMEM accesses", B kernel 6 (a thread's 8 × 8 outputs contiguous), D matrixMul_4 (four
 // quadrants of 4 × 4).
 //
-// What changes against the 2D thread tile: the same 64 FFMA a thread and k, but fewer instructions around them. A float4
-// from global memory replaces four loads; and since A lies transposed in shared memory, a thread's eight values of A
+// What changes against the 2D thread tile: the same 64 FFMA a thread and k, but fewer instructions around them. A
+// float4 from global memory replaces four loads; and since A lies transposed in shared memory, a thread's eight values of A
 // are neighbours there as B's are, and come in two reads of 16 bytes instead of eight of 4. The transposition happens
 // on the way: a chunk of four along k is loaded in one piece and stored in four (common/panel.cuh).
 //

@@ -73,7 +73,8 @@ struct TunedShared {
     }
 
     // β·C, for the sums to start from.
-    static __device__ __forceinline__ void start_from_c(Thread& acc, const GemmArgs& args, int batch, int row, int col) {
+    static __device__ __forceinline__ void start_from_c(Thread& acc, const GemmArgs& args, int batch, int row,
+                                                        int col) {
         const BatchMember<> member(args, batch);
 #pragma unroll
         for (int i = 0; i < TM; ++i) {

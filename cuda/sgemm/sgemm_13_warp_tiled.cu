@@ -3,11 +3,14 @@
 // Origin: SGEMM_CUDA kernels 9 (tile numbers found by search) and 10 (warp tiles); here on top of double buffering.
 //
 // What changes against rung 12: there the 256 threads lie in a 16 × 16 grid over the block's tile, so a warp is a
-// 2 × 16 strip: at each k it reads 2·TM floats of A and 16·TN of B. Here each warp owns a tile of its own that is nearly
-// square, and its 32 threads lie in a LANES_M × LANES_N grid over it: LANES_M·TM + LANES_N·TN floats a warp and k, which
-// is least when the two are equal. The thread tile grows from 8 × 8 to 8 × 16: 128 FFMA to 6 reads of 16 bytes. With so
-// many registers a thread, a multiprocessor holds two warps a scheduler and no more, so a warp must hide its own reads:
-// fragments are double, those of k + 1 are read from shared memory while those of k are multiplied.
+// 2 × 16 strip: at each k it reads 2·TM floats of A and 16·TN of B. Here each warp owns a tile of its own, and its 32
+// threads lie in a LANES_M × LANES_N grid over it: LANES_M·TM + LANES_N·TN floats a warp and k. The thread tile grows
+// from 8 × 8 to 8 × 16: 128 FFMA to 6 reads of 16 bytes. With so many registers a thread, a multiprocessor holds two
+// warps a scheduler and no more, so a warp must hide its own reads: fragments are double, those of k + 1 are read from
+// shared memory while those of k are multiplied.
+//
+// A warp of 64 × 64 reads least, 128 floats a k; one of 32 × 128 reads 160 and is faster on an H100, for shared memory
+// is half idle by now and the registers that the compiler chooses matter more. Both are here.
 //
 //      block BM × BN                  warp WM × WN                     a thread's TM × TN outputs are groups of 4 × 4,
 //      ┌────┬────┬────┬────┐          ┌─────────┬─────────┐            one in each repetition of the lane grid
@@ -121,7 +124,8 @@ struct WarpTiled {
         WarpTiled<__VA_ARGS__>::run(args);                                                       \
     }
 
-WARP_TILED(sgemm_13_warp_tiled, 128, 256, 8, 64, 64, 8, 16)
+WARP_TILED(sgemm_13_warp_tiled, 128, 256, 8, 32, 128, 8, 16)
+WARP_TILED(sgemm_13_warp_tiled_w64x64, 128, 256, 8, 64, 64, 8, 16)
 WARP_TILED(sgemm_13_warp_tiled_128x128, 128, 128, 8, 64, 64, 8, 16)
 WARP_TILED(sgemm_13_warp_tiled_128x128_t8x8, 128, 128, 8, 64, 32, 8, 8)
 WARP_TILED(sgemm_13_warp_tiled_64x64, 64, 64, 8, 32, 32, 4, 8)

@@ -11,9 +11,10 @@
 //      step t + 1             [t+3]  [t+1]  [t+2]                                 the oldest buffer is the next target
 //
 // A copy moves 16 bytes where they stay next to each other in shared memory: rows of B, columns of A stored transposed.
-// The other direction is transposed by copies of 4 bytes, eight threads along k so that each reads a whole 32-byte
-// sector of a row together; in shared memory they land four floats apart by k, on 32 different banks. Copies of 4 bytes
-// also serve every operand whose rows do not start on 16 bytes, so odd sizes lose little.
+// The other direction is transposed by copies of 4 bytes, BK threads along k, so that they read whole sectors of a row
+// together; in shared memory they land four banks apart, which at BK = 16 puts two on one bank. (Eight along k and four
+// along the extent avoid that, but ask for twice as many rows at a time, and measured slower.) Copies of 4 bytes also
+// serve every operand whose rows do not start on 16 bytes, so odd sizes lose little.
 //
 // Global-memory traffic and arithmetic per load: as in rung 13, m·n·k·(1/BM + 1/BN) floats read; 85 products a float
 // from global memory and 5.3 a float from shared memory at 128 × 256 and 8 × 16.
@@ -24,7 +25,7 @@
 // EXTENT rows of A (columns of B) by DEPTH steps of k, copied to shared memory as tile[DEPTH][EXTENT].
 template <int EXTENT, int DEPTH, int THREADS>
 struct AsyncPanel {
-    static constexpr int kPitch = EXTENT + kVector;   // four apart: see the banks above; 16-byte rows
+    static constexpr int kPitch = EXTENT + kVector;   // four banks from k to k + 1, and rows on 16 bytes
     using Tile = float[DEPTH][kPitch];
 
     enum Way : int {
@@ -68,14 +69,18 @@ private:
     __device__ __forceinline__ AsyncPanel(const float* matrix, int64_t extent_stride, int64_t depth_stride, int first,
                                           int end, Way way)
         : extent_stride(extent_stride), depth_stride(depth_stride), extent(end - first), way(way) {
-        const int e = way == kTransposed ? transposed_extent() : way == kVectorRows ? row_extent<kVector>() : row_extent<1>();
-        const int k = way == kTransposed ? transposed_depth() : way == kVectorRows ? row_depth<kVector>() : row_depth<1>();
+        const int e = way == kTransposed ? transposed_extent()
+                    : way == kVectorRows ? row_extent<kVector>() : row_extent<1>();
+        const int k = way == kTransposed ? transposed_depth()
+                    : way == kVectorRows ? row_depth<kVector>() : row_depth<1>();
         from = matrix + (static_cast<int64_t>(first) + e) * extent_stride + k * depth_stride;
     }
 
     // This thread's first element where threads lie along the extent, WIDTH floats each.
-    template <int WIDTH> static __device__ __forceinline__ int row_extent() { return threadIdx.x % (EXTENT / WIDTH) * WIDTH; }
-    template <int WIDTH> static __device__ __forceinline__ int row_depth() { return threadIdx.x / (EXTENT / WIDTH); }
+    template <int WIDTH>
+    static __device__ __forceinline__ int row_extent() { return threadIdx.x % (EXTENT / WIDTH) * WIDTH; }
+    template <int WIDTH>
+    static __device__ __forceinline__ int row_depth() { return threadIdx.x / (EXTENT / WIDTH); }
 
     // The same where they lie along k.
     static __device__ __forceinline__ int transposed_extent() { return threadIdx.x / DEPTH; }
@@ -136,7 +141,8 @@ struct AsyncPipelined {
         alignas(16) typename PanelB::Tile b[STAGES];
     };
 
-    using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;   // one group in each repetition of the lanes
+    // One group in each repetition of the lanes.
+    using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;
     using Fragment = typename Thread::Fragment;
 
     // The first row and column of this thread's first group, within the block's tile.
@@ -177,14 +183,18 @@ struct AsyncPipelined {
 
         for (; depth > 0; depth -= BK) {
             start_copies();
+const float* row_of_a = &shared.a[stage][0][thread_row()];   // at k
+            const float* row_of_b = &shared.b[stage][0][thread_col()];
 #pragma unroll 1
             for (int k = 0; k < BK - 2; k += 2) {
-                read(odd, shared, stage, k + 1);
+                Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
                 acc.multiply_add(even);
-                read(even, shared, stage, k + 2);
+                row_of_a += 2 * PanelA::kPitch;
+                row_of_b += 2 * PanelB::kPitch;
+                Thread::read(even, row_of_a, row_of_b);
                 acc.multiply_add(odd);
             }
-            read(odd, shared, stage, BK - 1);
+            Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
             acc.multiply_add(even);
             ptx::cp_async_wait<STAGES - 2>();   // this thread's part of the next stage has arrived …
             __syncthreads();                    // … and everybody's, and nobody reads the oldest stage any more
@@ -217,5 +227,5 @@ struct AsyncPipelined {
         AsyncPipelined<__VA_ARGS__>::run(args);                                                  \
     }
 
-ASYNC_PIPELINED(sgemm_14_async_pipelined, 128, 256, 16, 64, 64, 8, 16, 3)
-ASYNC_PIPELINED(sgemm_14_async_pipelined_128x128, 128, 128, 16, 64, 64, 8, 16, 3)
+ASYNC_PIPELINED(sgemm_14_async_pipelined, 128, 256, 16, 32, 128, 8, 16, 3)
+ASYNC_PIPELINED(sgemm_14_async_pipelined_128x128, 128, 128, 16, 32, 128, 8, 16, 3)

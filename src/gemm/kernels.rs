@@ -560,11 +560,19 @@ pub const TABLE: &[KernelSpec] = &[
         13,
         "sgemm_13_warp_tiled",
         "sgemm/sgemm_13_warp_tiled",
-        Tile::block(128, 256, 8).warp(64, 64).thread(8, 16).stages(2),
+        Tile::block(128, 256, 8).warp(32, 128).thread(8, 16).stages(2),
         256,
         "block, warp and thread tiles",
     )
-    .candidate(0.72),
+    .candidate(0.73),
+    KernelSpec::rung(
+        13,
+        "sgemm_13_warp_tiled_w64x64",
+        "sgemm/sgemm_13_warp_tiled",
+        Tile::block(128, 256, 8).warp(64, 64).thread(8, 16).stages(2),
+        256,
+        "the same, warps of 64 × 64",
+    ),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128",
@@ -595,7 +603,7 @@ pub const TABLE: &[KernelSpec] = &[
         14,
         "sgemm_14_async_pipelined",
         "sgemm/sgemm_14_async_pipelined",
-        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(3),
+        Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
         256,
         "copies to shared memory without registers, three stages",
     )
@@ -605,7 +613,7 @@ pub const TABLE: &[KernelSpec] = &[
         14,
         "sgemm_14_async_pipelined_128x128",
         "sgemm/sgemm_14_async_pipelined",
-        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(3),
+        Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
         128,
         "the same, 128 × 128",
     )
