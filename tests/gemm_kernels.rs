@@ -27,7 +27,6 @@ const C0: f64 = 4.0;
 const C1: f64 = 16.0;
 
 trait Element: DeviceRepr + Copy + Default + 'static {
-    const DTYPE: DType;
     const EPSILON: f64;
     fn from_f64(x: f64) -> Self;
     fn to_f64(self) -> f64;
@@ -35,7 +34,6 @@ trait Element: DeviceRepr + Copy + Default + 'static {
 }
 
 impl Element for f32 {
-    const DTYPE: DType = DType::F32;
     const EPSILON: f64 = f32::EPSILON as f64;
     fn from_f64(x: f64) -> Self {
         x as f32
@@ -49,7 +47,6 @@ impl Element for f32 {
 }
 
 impl Element for f64 {
-    const DTYPE: DType = DType::F64;
     const EPSILON: f64 = f64::EPSILON;
     fn from_f64(x: f64) -> Self {
         x

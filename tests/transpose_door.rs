@@ -41,10 +41,14 @@ fn assert_same(got: &Tensor, want: &Tensor) -> Result<()> {
     assert_eq!((got.dims(), got.dtype()), (want.dims(), want.dtype()));
     assert!(got.is_contiguous());
     let plain = |t: &Tensor| {
-        t.to_device(&Device::Cpu)?
-            .flatten_all()?
-            .to_dtype(DType::F64)?
-            .to_vec1::<f64>()
+        let t = t.to_device(&Device::Cpu)?.flatten_all()?;
+        // Candle 0.11.1 never returns from the conversion of an F8E4M3 zero to F64.
+        let t = if t.dtype() == DType::F8E4M3 {
+            t.to_dtype(DType::F32)?
+        } else {
+            t
+        };
+        t.to_dtype(DType::F64)?.to_vec1::<f64>()
     };
     assert_eq!(plain(got)?, plain(want)?);
     Ok(())

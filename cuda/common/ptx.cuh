@@ -116,16 +116,9 @@ __device__ __forceinline__ void tma_store_3d(const void* map, const void* shared
                  ::"l"(map), "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z) : "memory");
 }
 
-// How the L2 should treat the lines of a copy. PTX: "createpolicy"
-__device__ __forceinline__ uint64_t l2_policy(bool evict_first) {
-    uint64_t policy;
-    if (evict_first) {
-        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-    }
-    return policy;
-}
+// What "createpolicy.fractional.L2::evict_first.b64 policy, 1.0" yields, spelled out because the instruction would stand
+// before a block's first request: the lines of a copy leave the L2 before others.
+constexpr uint64_t kEvictFirst = 0x12F0000000000000;
 
 __device__ __forceinline__ void tma_load_3d(void* shared, const void* map, uint64_t* barrier, int x, int y, int z,
                                             uint64_t l2_policy) {

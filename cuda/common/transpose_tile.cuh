@@ -1,6 +1,7 @@
 // 16-byte pieces of rows, for the vectorised copy and transposition kernels.
 #pragma once
 
+#include "ptx.cuh"
 #include "transpose_args.cuh"
 
 constexpr int kVectorBytes = 16;   // the widest access of a thread
@@ -83,6 +84,19 @@ struct Chunk {
         }
     }
 };
+
+// Starts the copy of the chunk at `global`, which starts on 16 bytes, to shared memory. Where only the first `valid` elements
+// belong to the row, they are copied one by one and at once: nothing behind them is touched.
+template <int SIZE>
+__device__ __forceinline__ void copy_chunk(Chunk<SIZE>* shared, const typename Bits<SIZE>::Type* global, int valid) {
+    if (valid >= Chunk<SIZE>::V) {
+        ptx::cp_async_16_prefetch_256(shared, global);
+        return;
+    }
+    auto* target = reinterpret_cast<typename Bits<SIZE>::Type*>(shared);
+#pragma unroll 1
+    for (int i = 0; i < valid; ++i) target[i] = global[i];
+}
 
 // Transposes V × V elements in registers: element j of chunk i becomes element i of chunk j. Elements of 4 and 8 bytes
 // are whole registers and only change names; smaller ones are turned in squares of one word's width by byte permutation.

@@ -45,8 +45,8 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
         const int item = step * THREADS + threadIdx.x;
         const int row = item / kRowChunks, chunk = item % kRowChunks;
         if (row < tile.rows && chunk * V < tile.cols) {
-            ptx::cp_async_16_prefetch_256(&shared[at(row, chunk)], tile.src + row * args.src_row_stride + chunk * V,
-                             min(tile.cols - chunk * V, V) * SIZE);
+            copy_chunk<SIZE>(reinterpret_cast<Chunk<SIZE>*>(&shared[at(row, chunk)]),
+                             tile.src + row * args.src_row_stride + chunk * V, tile.cols - chunk * V);
         }
     }
     ptx::cp_async_commit();

@@ -46,15 +46,19 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
     const int row0 = index.row * CELL_ROWS * kSide, col0 = index.col * CELL_COLS * kSide;
 
     // Elements of 4 and 8 bytes gain where lines that nobody will find in the L2 leave it first; smaller ones lose.
-    const uint64_t policy = ptx::l2_policy(SIZE >= 4 && args.streaming);
+    const bool evict_first = SIZE >= 4 && args.streaming;
     if (threadIdx.x == 0) {
         ptx::mbarrier_init(&loaded, 1);
         ptx::fence_mbarrier_init();
         ptx::mbarrier_arrive_expect_bytes(&loaded, CELL_ROWS * CELL_COLS * kCellElements * SIZE);
 #pragma unroll
         for (int c = 0; c < CELL_COLS; ++c) {
-            ptx::tma_load_3d(shared + c * CELL_ROWS * kCellElements, &src_map, &loaded, col0 + c * kSide, row0,
-                             index.matrix, policy);
+            T* target = shared + c * CELL_ROWS * kCellElements;
+            if (evict_first) {
+                ptx::tma_load_3d(target, &src_map, &loaded, col0 + c * kSide, row0, index.matrix, ptx::kEvictFirst);
+            } else {
+                ptx::tma_load_3d(target, &src_map, &loaded, col0 + c * kSide, row0, index.matrix);
+            }
         }
     }
     __syncthreads();
@@ -80,8 +84,12 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
     if (threadIdx.x == 0) {
 #pragma unroll
         for (int r = 0; r < CELL_ROWS; ++r) {
-            ptx::tma_store_3d(&dst_map, shared + r * CELL_COLS * kCellElements, row0 + r * kSide, col0, index.matrix,
-                              policy);
+            const T* source = shared + r * CELL_COLS * kCellElements;
+            if (evict_first) {
+                ptx::tma_store_3d(&dst_map, source, row0 + r * kSide, col0, index.matrix, ptx::kEvictFirst);
+            } else {
+                ptx::tma_store_3d(&dst_map, source, row0 + r * kSide, col0, index.matrix);
+            }
         }
         ptx::bulk_commit();
         ptx::bulk_wait_read<0>();

@@ -9,8 +9,8 @@
 // different bank groups (save where shifts of neighbouring rows straddle).
 // Needs: unit strides. Any address, any other strides, any number of rows and columns.
 // Origin: this project.
-// Traffic: each element is read 1 + (V − 1) / TILE_ROWS times, the surplus from L2, and written once. Chunks at the ends
-// of a row fetch neighbours that share their 16 bytes, never bytes behind the last element. Arithmetic: about six
+// Traffic: each element is read 1 + (V − 1) / TILE_ROWS times, the surplus from L2, and written once. Chunks at the
+// start of a row fetch what lies before it in the same 16 bytes; nothing behind its end is read. Arithmetic: about six
 // integer operations an element.
 #include "../common/ptx.cuh"
 #include "../common/transpose_args.cuh"
@@ -65,10 +65,11 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
         const int shared_row = item / kRowChunks, chunk = item % kRowChunks;
         const int row = shared_row - kHalo;
         const int shift = shift_of(row);
-        const int valid = min(cols + shift - chunk * V, V);   // elements up to the end of the row
-        if (row >= first_row && row < last_row && valid > 0) {
-            ptx::cp_async_16_prefetch_256(&shared[at(shared_row, chunk)], src + row * args.src_row_stride + chunk * V - shift,
-                             valid * SIZE);
+        // The last chunk may reach into the next tile's columns, but not beyond the row.
+        const int wanted = cols + shift - chunk * V;
+        const int valid = static_cast<int>(min(args.cols - col0 + shift - chunk * V, static_cast<int64_t>(V)));
+        if (row >= first_row && row < last_row && wanted > 0) {
+            copy_chunk<SIZE>(&shared[at(shared_row, chunk)], src + row * args.src_row_stride + chunk * V - shift, valid);
         }
     }
     ptx::cp_async_commit();

@@ -5,8 +5,11 @@ use std::fmt;
 /// Batch dimensions that one launch walks; more are walked on the host, launch by launch. Part of the kernel ABI.
 pub const MAX_BATCH_DIMS: usize = 4;
 
-/// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit).
-pub const MAX_SIZE: usize = i32::MAX as usize;
+/// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and the last tile of a kernel may
+/// reach this far beyond the matrix without leaving their range.
+const MAX_TILE: usize = 1024;
+/// The largest m, n, k and batch of a problem.
+pub const MAX_SIZE: usize = i32::MAX as usize - MAX_TILE;
 
 /// What an element of A, B, C and D is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -303,7 +306,7 @@ impl GemmProblem {
     /// # Errors
     ///
     /// A sentence with the numbers: a size of 0 (the caller answers those without a kernel), a size or batch above
-    /// 2³¹ − 1, or a result whose columns are not adjacent.
+    /// [`MAX_SIZE`], or a result whose columns are not adjacent.
     pub fn validate(&self) -> Result<(), String> {
         let (m, n, k, batch) = (self.m, self.n, self.k, self.batch());
         if m == 0 || n == 0 || k == 0 || batch == 0 {
@@ -343,7 +346,8 @@ impl GemmProblem {
         if let Some(inner) = dims.last().copied() {
             let rows = self.operands().map(|o| o.map_or(0, |o| o.row_stride));
             let in_step = |i: usize| self.m == 1 || inner.strides[i] == rows[i] * self.m as i64;
-            if inner.strides[B] == 0 && [A, D, C, RESIDUAL].into_iter().all(in_step) {
+            let fits = self.m.saturating_mul(inner.extent) <= MAX_SIZE;
+            if fits && inner.strides[B] == 0 && [A, D, C, RESIDUAL].into_iter().all(in_step) {
                 folded.m = self.m * inner.extent;
                 dims.pop();
                 if self.m == 1 {
@@ -500,6 +504,15 @@ mod tests {
         let folded = problem.folded();
         assert_eq!((folded.m, folded.batch()), (6, 1));
         assert_eq!((folded.a.row_stride, folded.d.row_stride), (16, 5));
+    }
+
+    #[test]
+    fn a_batch_that_would_be_too_many_rows_stays_a_batch() {
+        let mut problem = batched([1, 1, 1, 1 << 20], [0, 0, 0, 7 << 20], [0; 4], [0, 0, 0, 5 << 20]);
+        problem.m = 1 << 20;
+        let folded = problem.folded();
+        assert_eq!((folded.m, folded.batch()), (1 << 20, 1 << 20));
+        folded.validate().unwrap();
     }
 
     #[test]

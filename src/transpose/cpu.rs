@@ -35,7 +35,8 @@ pub fn permute<T: Copy + Default + Send + Sync>(problem: &TransposeProblem, src:
     let last: Option<i64> = problem.axes.iter().try_fold(0i64, |sum, axis| {
         axis.src.checked_mul(axis.extent as i64 - 1)?.checked_add(sum)
     });
-    if !last.is_some_and(|last| (last as u64) < src.len() as u64) || problem.axes.iter().any(|axis| axis.src < 0) {
+    let inside = last.is_some_and(|last| (last as u64) < src.len() as u64);
+    if !inside || problem.axes.iter().any(|axis| axis.src < 0) {
         return Err(Error::Problem(format!(
             "{problem} reaches beyond the {} elements of its source",
             src.len()
@@ -139,24 +140,22 @@ fn transpose_plane<T: Copy + Default>(src: &[T], src_row: usize, dst: &mut [T], 
         let cols = (dst.len() + dst_row - rows) / dst_row;
         for row in (0..rows).step_by(SIDE) {
             let height = SIDE.min(rows - row);
-            let mut square = [[T::default(); SIDE]; SIDE];
-            if height == SIDE && cols == SIDE {
-                for i in 0..SIDE {
-                    let start = (row + i) * src_row;
-                    let line: &[T] = &src[start..start + SIDE];
-                    for j in 0..SIDE {
-                        square[j][i] = line[j];
+            let mut square = [T::default(); SIDE * SIDE];
+            for i in 0..height {
+                let start = (row + i) * src_row;
+                let line = &src[start..start + cols];
+                if let Ok(line) = <&[T; SIDE]>::try_from(line) {
+                    // The whole square, where the compiler knows every bound.
+                    for (j, &element) in line.iter().enumerate() {
+                        square[j * SIDE + i] = element;
                     }
-                }
-            } else {
-                for i in 0..height {
-                    let start = (row + i) * src_row;
-                    for (j, &element) in src[start..start + cols].iter().enumerate() {
-                        square[j][i] = element;
+                } else {
+                    for (j, &element) in line.iter().enumerate() {
+                        square[j * SIDE + i] = element;
                     }
                 }
             }
-            for (j, line) in square.iter().enumerate().take(cols) {
+            for (j, line) in square.chunks_exact(SIDE).enumerate().take(cols) {
                 let start = j * dst_row + row;
                 dst[start..start + height].copy_from_slice(&line[..height]);
             }

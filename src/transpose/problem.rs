@@ -256,8 +256,8 @@ impl TransposeProblem {
         while let Some((last, outer)) = wide.axes.split_last_mut() {
             let size = 2 * wide.element_size;
             let even = |axis: &Axis| axis.src % 2 == 0 && axis.dst % 2 == 0;
-            let fits = size <= WIDEST && wide.align % size == 0;
-            if !fits || last.src != 1 || last.extent % 2 != 0 || last.extent == 0 || !outer.iter().all(even) {
+            let fits = size <= WIDEST && wide.align.is_multiple_of(size);
+            if !fits || last.src != 1 || !last.extent.is_multiple_of(2) || last.extent == 0 || !outer.iter().all(even) {
                 break;
             }
             last.extent /= 2;
