@@ -41,8 +41,8 @@ struct ThreadTile {
     }
 
     // The outer product of the fragment's two halves. A multiply-add reads three registers, and the register file
-    // serves two a clock, one of each parity, so a multiprocessor keeps pace only where one operand still stands in the reuse
-    // cache of the instruction before. Going there and back again along the shorter side keeps one there at every turn.
+    // serves about two a clock, so a multiprocessor keeps pace only where one operand still stands in the reuse cache
+    // of the instruction before. Going there and back again along the shorter side keeps one there at every turn.
     __device__ __forceinline__ void multiply_add(const Fragment& fragment) {
         constexpr int kShort = TM < TN ? TM : TN;
         constexpr int kLong = TM < TN ? TN : TM;

@@ -4,9 +4,9 @@
 // quadrants of 4 × 4).
 //
 // What changes against the 2D thread tile: the same 64 FFMA a thread and k, but fewer instructions around them. A
-// float4 from global memory replaces four loads; and since A lies transposed in shared memory, a thread's eight values of A
-// are neighbours there as B's are, and come in two reads of 16 bytes instead of eight of 4. The transposition happens
-// on the way: a chunk of four along k is loaded in one piece and stored in four (common/panel.cuh).
+// float4 from global memory replaces four loads; and since A lies transposed in shared memory, a thread's eight values
+// of A are neighbours there as B's are, and come in two reads of 16 bytes instead of eight of 4. The transposition
+// happens on the way: a chunk of four along k is loaded in one piece and stored in four (common/panel.cuh).
 //
 //      at each k, a thread      2D thread tile         vectorized
 //      reads from A             8 × LDS                2 × LDS.128

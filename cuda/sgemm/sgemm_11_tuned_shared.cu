@@ -5,7 +5,7 @@
 //
 //   step  E's step                                knob                 what it saves
 //   2     shared memory instead of the L1         (always here)        tags, and lines that others evict
-//   3     read C last                             C_FIRST = false      a wait for C before the first product
+//   3     read C last                             C_FIRST = false      a wait for C before the first product (see docs)
 //   4     32 → 16 steps of k in shared memory     BK = 16              shared memory a block, so room for more blocks
 //   5     float4 from global memory               VECTOR_GLOBAL        three of four loads
 //   6     float4 from shared memory               VECTOR_SHARED        three of four reads: 16 FFMA a read, not 4

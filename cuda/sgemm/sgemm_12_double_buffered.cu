@@ -11,8 +11,8 @@
 //      rung 12:    load 0 │ fetch 1 → multiply 0 → deposit 1 │ fetch 2 → multiply 1 → deposit 2 │ …
 //                             tile 0 is read, tile 1 written      tile 1 is read, tile 0 written
 //
-// The loop over k within a step is left a loop on purpose: unrolled whole, the compiler moves the loads from global
-// memory down to where their values are stored, and nothing is left to hide behind.
+// On a card that runs two blocks a multiprocessor this wins little, or loses: the other block hid the loads already, and
+// the registers that hold the next step are missed elsewhere. docs/ladder.md has the counters.
 //
 // Global-memory traffic and arithmetic per load: as in rung 10, m·n·k·(1/BM + 1/BN) floats read, 64 products a float
 // from global memory and 4 a float from shared memory at 128 × 128 and 8 × 8.
@@ -26,7 +26,6 @@ struct DoubleBuffered {
     static constexpr int kThreadsN = BN / TN;
     static constexpr int kThreads = kThreadsM * kThreadsN;
     static_assert(BM % TM == 0 && BN % TN == 0, "thread tiles must fill the block's tile");
-    static_assert(BK > 2, "a step must be more than one turn of the loop over k: see above");
 
     using PanelA = Panel<BM, BK, kThreads>;
     using PanelB = Panel<BN, BK, kThreads>;
