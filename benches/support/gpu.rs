@@ -9,6 +9,7 @@ use cudarc::driver::{result, CudaContext, CudaSlice, CudaStream, DevicePtr};
 use std::ffi::c_void;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Launches between two events: fewer than the driver queues before it makes the host wait.
 const MAX_LAUNCHES: u32 = 256;
@@ -186,6 +187,21 @@ impl Gpu {
         let stop = self.stream.record_event(timed)?;
         stop.synchronize().context("a kernel failed")?;
         Ok(start.elapsed_ms(&stop)? as f64 * 1e3 / count as f64)
+    }
+
+    /// The device's time for `launches` launches, however many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::compare`].
+    pub fn time(&self, launches: u64, launch: &mut Launch) -> Result<Duration> {
+        let (mut left, mut us) = (launches, 0.0);
+        while left > 0 {
+            let count = left.min(MAX_LAUNCHES as u64) as u32;
+            us += self.sample(count, true, launch)? * count as f64;
+            left -= count as u64;
+        }
+        Ok(Duration::from_secs_f64(us * 1e-6))
     }
 
     fn measure_ffma_peak(&mut self) -> Result<()> {

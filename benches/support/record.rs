@@ -186,7 +186,7 @@ pub fn now() -> String {
 
 /// Seconds since 1970 as `YYYY-MM-DDTHH:MM:SSZ`.
 pub fn timestamp(seconds: u64) -> String {
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let (mut days, time) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
     while days >= 365 + is_leap(year) as u64 {
