@@ -205,10 +205,9 @@ impl Gpu {
     }
 
     fn measure_ffma_peak(&mut self) -> Result<()> {
-        const THREADS: u32 = 256;
-        const BLOCKS_PER_SM: u32 = 4;
+        const THREADS: u32 = 1024;
         const ITERATIONS: i32 = 4096;
-        let blocks = BLOCKS_PER_SM * self.context.info().sm_count;
+        let blocks = self.context.info().sm_count;
         let out = self.stream.alloc_zeros::<i64>(3)?;
         let mut run = |_| {
             let address = out.device_ptr(&self.stream).0;
@@ -240,7 +239,7 @@ impl Gpu {
             bail!("the FFMA kernel did not run");
         }
         self.ffma_tflops = numbers[1] as f64 * (blocks * THREADS) as f64 / us * 1e-6;
-        // Where all blocks run at once, block 0 runs from the start to the end.
+        // One block a multiprocessor, all at once: block 0 runs from the start to the end.
         self.clock_mhz = numbers[2] as f64 / us;
         Ok(())
     }

@@ -4,8 +4,7 @@
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kBlocks = 4;           // a multiprocessor: 32 warps, which every architecture has room for
+constexpr int kThreads = 1024;       // one block fills a multiprocessor: its clocks are those of the whole kernel
 constexpr int kChains = 16;          // independent sums a thread: more than the latency of an FFMA needs
 constexpr int kUnroll = 16;          // FFMAs of a chain between two loop tests
 constexpr int kFlopsPerFma = 2;
@@ -15,7 +14,7 @@ static_assert(kChains * kUnroll >= 256, "the loop test must be rare beside the m
 }  // namespace
 
 // `work` receives the floating-point operations of one thread, `cycles` the clocks that block 0 took.
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+extern "C" __global__ void __launch_bounds__(kThreads)
     ffma_peak(float* sink, long long* work, long long* cycles, float x, float y, int iterations) {
     float sum[kChains];
 #pragma unroll
@@ -29,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
             for (int chain = 0; chain < kChains; ++chain) sum[chain] = fmaf(sum[chain], x, y);
         }
     }
+    __syncthreads();  // the scheduler may favour some warps: the last one counts
     const long long stop = clock64();
 
     float total = 0.0f;
