@@ -78,7 +78,12 @@ impl Gpu {
             sys::cuDriverGetVersion(&mut cuda).result()?;
             cudarc::cublas::sys::cublasGetVersion_v2(*self.blas.handle(), &mut cublas).result()?;
         }
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        // Where the files go belongs to one machine, not to the measurement.
+        let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+        while let Some(at) = arguments.iter().position(|argument| argument.starts_with("--out")) {
+            let value = usize::from(!arguments[at].contains('=') && at + 1 < arguments.len());
+            arguments.drain(at..=at + value);
+        }
         Ok(Report {
             gpu: self.stream.context().name()?,
             driver: driver_version(),
