@@ -1,5 +1,5 @@
 //! Transposition and every other permutation of dimensions, at the speed of a copy: [`problem`] says what is asked,
-//! [`kernels`] what there is, [`plan`] how it is done, [`launch`] does it on a GPU and [`cpu`] on the CPU.
+//! [`kernels`] what there is, [`plan`] how it is done, `launch` (with the feature `cuda`) does it on a GPU and [`cpu`] on the CPU.
 
 pub mod args;
 pub mod cpu;
