@@ -1,7 +1,7 @@
 //! The kernel table. A kernel is one `.cu` file and one row here (or several rows, where one file is instantiated with
 //! several tiles): planning, launching, tests, benchmarks and reports walk this table and keep no list of their own.
 
-use super::problem::{Access, DType, GemmProblem, Precision, MAX_SIZE};
+use super::problem::{Access, DType, GemmProblem, Precision};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 
@@ -94,12 +94,7 @@ impl Tile {
 pub enum Grid {
     /// `(⌈n / BN⌉, min(⌈m / BM⌉, 65535), min(batch, 65535))`; blocks go on to further tile rows and matrices.
     Tiles,
-    /// `(⌈m / BM⌉ · ⌈n / BN⌉ · batch · SPLIT_K, 1, 1)`: the kernel finds out which unit of work a block is.
-    Units,
 }
-
-/// Rows of tiles that kernels with [`Grid::Units`] walk together, so that blocks that run together share B in the L2.
-pub const GROUP_M: u32 = 8;
 
 /// What of the epilogue a kernel computes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,14 +118,7 @@ pub struct Needs {
     pub b: &'static [Access],
     /// Most rows of the result; 0: any.
     pub max_m: u32,
-    /// Most columns of the result; 0: any.
-    pub max_n: u32,
 }
-
-/// Ways of access with a unit column stride.
-const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
-/// Ways of access with a unit row stride.
-const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
 
 /// A row of the kernel table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -194,55 +182,10 @@ impl KernelSpec {
                 a: &[],
                 b: &[],
                 max_m: 0,
-                max_n: 0,
             },
             efficiency: 0.0,
             may_spill_on: &[],
         }
-    }
-
-    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout.
-    pub const fn ffma(
-        name: &'static str,
-        file: &'static str,
-        tile: Tile,
-        threads: u32,
-        efficiency: f32,
-        summary: &'static str,
-    ) -> Self {
-        KernelSpec {
-            role: Role::Production,
-            grid: Grid::Units,
-            epilogue: EpilogueSupport::Fused,
-            ..KernelSpec::rung(0, name, file, tile, threads, summary)
-        }
-        .candidate(efficiency)
-    }
-
-    /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
-    const fn few_rows(name: &'static str, rows: u32, lines: u32, threads: u32, b: &'static [Access]) -> Self {
-        let tile = Tile::block(rows, lines, 4);
-        let summary = "streams B once past a few rows of A";
-        let spec = KernelSpec::ffma(name, "ffma/gemv", tile, threads, GEMV_EFFICIENCY, summary);
-        let needs = Needs {
-            b,
-            max_m: rows,
-            ..spec.needs
-        };
-        KernelSpec { needs, ..spec }
-    }
-
-    /// A kernel that streams A past at most `cols` columns of B. It reads A along k or (`a` stored transposed) along m.
-    const fn few_cols(name: &'static str, cols: u32, lines: u32, threads: u32, a: &'static [Access]) -> Self {
-        let tile = Tile::block(lines, cols, 4);
-        let summary = "streams A once past a few columns of B";
-        let spec = KernelSpec::ffma(name, "ffma/gemv", tile, threads, GEMV_EFFICIENCY, summary);
-        let needs = Needs {
-            a,
-            max_n: cols,
-            ..spec.needs
-        };
-        KernelSpec { needs, ..spec }
     }
 
     /// The same as a candidate of the planner that reaches `efficiency` of the peak with the card full.
@@ -269,13 +212,6 @@ impl KernelSpec {
             dynamic_shared: bytes,
             ..self
         }
-    }
-
-    /// Tiles of the result of all matrices of `problem`.
-    pub fn tiles(&self, problem: &GemmProblem) -> usize {
-        let tiles_m = problem.m.div_ceil(self.tile.bm as usize);
-        let tiles_n = problem.n.div_ceil(self.tile.bn as usize);
-        tiles_m.saturating_mul(tiles_n).saturating_mul(problem.batch())
     }
 
     /// Why this kernel cannot compute `problem` on `device`, or `None` if it can. `problem` is folded and valid.
@@ -321,18 +257,6 @@ impl KernelSpec {
                 self.needs.max_m, problem.m
             ));
         }
-        if self.needs.max_n != 0 && problem.n > self.needs.max_n as usize {
-            return Some(format!(
-                "it takes at most {} columns and the problem has {}",
-                self.needs.max_n, problem.n
-            ));
-        }
-        if self.grid == Grid::Units && self.tiles(problem) > MAX_SIZE {
-            return Some(format!(
-                "it would need {} blocks, and a launch has at most {MAX_SIZE}",
-                self.tiles(problem)
-            ));
-        }
         let refused = |allowed: &[Access], access: Access| !allowed.is_empty() && !allowed.contains(&access);
         let a = problem.a.access(problem.m, problem.k, problem.dtype);
         if refused(self.needs.a, a) {
@@ -351,13 +275,6 @@ impl KernelSpec {
         None
     }
 }
-
-/// A matrix-vector product is bound by memory long before its arithmetic; this only orders kernels of several sizes.
-const GEMV_EFFICIENCY: f32 = 0.25;
-/// Columns (or rows) of the streamed matrix that a block of the `dot` kernels takes.
-const DOT_LINES: u32 = 4;
-/// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
-const AXPY_LINES: u32 = 32;
 
 /// Every kernel, rungs in the order of the ladder. The last resort, which takes every problem that a rung can, is the
 /// first row.
@@ -702,78 +619,6 @@ pub const TABLE: &[KernelSpec] = &[
     )
     .dynamic_shared(50_688)
     .candidate(0.75),
-    KernelSpec::few_rows("gemv_dot_m1", 1, DOT_LINES, 128, ALONG_COLS),
-    KernelSpec::few_rows("gemv_dot_m2", 2, DOT_LINES, 128, ALONG_COLS),
-    KernelSpec::few_rows("gemv_dot_m4", 4, DOT_LINES, 128, ALONG_COLS),
-    KernelSpec::few_rows("gemv_dot_m8", 8, DOT_LINES, 128, ALONG_COLS),
-    KernelSpec::few_rows("gemv_axpy_m1", 1, AXPY_LINES, 256, ALONG_ROWS),
-    KernelSpec::few_rows("gemv_axpy_m2", 2, AXPY_LINES, 256, ALONG_ROWS),
-    KernelSpec::few_rows("gemv_axpy_m4", 4, AXPY_LINES, 256, ALONG_ROWS),
-    KernelSpec::few_rows("gemv_axpy_m8", 8, AXPY_LINES, 256, ALONG_ROWS),
-    KernelSpec::few_cols("gemv_dot_n1", 1, DOT_LINES, 128, ALONG_ROWS),
-    KernelSpec::few_cols("gemv_dot_n2", 2, DOT_LINES, 128, ALONG_ROWS),
-    KernelSpec::few_cols("gemv_dot_n4", 4, DOT_LINES, 128, ALONG_ROWS),
-    KernelSpec::few_cols("gemv_dot_n8", 8, DOT_LINES, 128, ALONG_ROWS),
-    KernelSpec::few_cols("gemv_axpy_n1", 1, AXPY_LINES, 256, ALONG_COLS),
-    KernelSpec::few_cols("gemv_axpy_n2", 2, AXPY_LINES, 256, ALONG_COLS),
-    KernelSpec::few_cols("gemv_axpy_n4", 4, AXPY_LINES, 256, ALONG_COLS),
-    KernelSpec::few_cols("gemv_axpy_n8", 8, AXPY_LINES, 256, ALONG_COLS),
-    KernelSpec::ffma(
-        "ffma_128x128",
-        "ffma/ffma_tiled",
-        Tile::block(128, 128, 16).thread(8, 16).stages(2),
-        128,
-        0.70,
-        "any layout, whole epilogue, 128 × 128",
-    ),
-    KernelSpec::ffma(
-        "ffma_64x128",
-        "ffma/ffma_tiled",
-        Tile::block(64, 128, 16).thread(8, 8).stages(2),
-        128,
-        0.62,
-        "any layout, whole epilogue, 64 × 128",
-    ),
-    KernelSpec::ffma(
-        "ffma_64x64",
-        "ffma/ffma_tiled",
-        Tile::block(64, 64, 32).thread(8, 8).stages(2),
-        128,
-        0.55,
-        "any layout, whole epilogue, 64 × 64",
-    ),
-    KernelSpec::ffma(
-        "ffma_32x128",
-        "ffma/ffma_tiled",
-        Tile::block(32, 128, 32).thread(8, 8).stages(2),
-        128,
-        0.48,
-        "any layout, whole epilogue, 32 × 128",
-    ),
-    KernelSpec::ffma(
-        "ffma_32x64",
-        "ffma/ffma_tiled",
-        Tile::block(32, 64, 32).thread(8, 8).stages(2),
-        128,
-        0.45,
-        "any layout, whole epilogue, 32 × 64",
-    ),
-    KernelSpec::ffma(
-        "ffma_16x128",
-        "ffma/ffma_tiled",
-        Tile::block(16, 128, 32).thread(8, 8).stages(2),
-        128,
-        0.38,
-        "any layout, whole epilogue, 16 × 128",
-    ),
-    KernelSpec::ffma(
-        "ffma_32x32",
-        "ffma/ffma_tiled",
-        Tile::block(32, 32, 32).thread(4, 8).stages(2),
-        128,
-        0.36,
-        "any layout, whole epilogue, 32 × 32",
-    ),
 ];
 
 /// The row with this name.

@@ -109,7 +109,6 @@ impl Plan {
                 tiles_m.min(MAX_GRID_YZ) as u32,
                 problem.batch().min(MAX_GRID_YZ) as u32,
             ],
-            Grid::Units => [spec.tiles(&problem) as u32, 1, 1],
         };
         Plan {
             kernel: spec,
@@ -117,7 +116,7 @@ impl Plan {
             grid,
             split_k: 1,
             k_slice: problem.k as u32,
-            group_m: kernels::GROUP_M,
+            group_m: 1,
             workspace_bytes: 0,
             predicted_us: predict_us(spec, &problem, device),
         }
@@ -195,7 +194,8 @@ impl fmt::Display for Plan {
 /// Time by arithmetic (the busiest multiprocessor's tiles) or by memory, whichever is longer, plus the launch.
 fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo) -> f64 {
     let tile = spec.tile;
-    let busiest = spec.tiles(problem).div_ceil(device.sm_count as usize) as f64;
+    let tiles = problem.m.div_ceil(tile.bm as usize) * problem.n.div_ceil(tile.bn as usize) * problem.batch();
+    let busiest = tiles.div_ceil(device.sm_count as usize) as f64;
     let tile_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * problem.k as f64;
     // TFLOP/s to FLOP/µs: 1e6.
     let rate = device.fp32_peak_tflops() * 1e6 / device.sm_count as f64 * spec.efficiency.max(0.01) as f64;
@@ -282,32 +282,6 @@ mod tests {
             tile.bm * tile.bn
         };
         assert!(tile(4096) > tile(256), "{} and {}", tile(4096), tile(256));
-    }
-
-    #[test]
-    fn a_few_rows_stream_the_weights_in_either_storage_order() {
-        let kernel = |m, n, k, b| {
-            let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), b);
-            Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
-        };
-        assert_eq!(kernel(1, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m1");
-        assert_eq!(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m4");
-        assert_eq!(kernel(8, 4096, 4096, OperandLayout::row_major(4096)), "gemv_axpy_m8");
-        assert_eq!(kernel(4096, 1, 4096, OperandLayout::row_major(1)), "gemv_dot_n1");
-        assert!(kernel(64, 4096, 4096, OperandLayout::col_major(4096)).starts_with("ffma_"));
-    }
-
-    #[test]
-    fn a_fused_epilogue_gets_a_kernel_that_has_it() {
-        for (m, n, k) in [(1, 1, 1), (5, 700, 33), (300, 10, 7), (4096, 4096, 768)] {
-            let mut problem = GemmProblem::row_major(m, n, k);
-            problem.a = OperandLayout::strided(3 * k as i64, 3);
-            problem.b = OperandLayout::strided(3 * n as i64, 3);
-            problem.epilogue.bias = true;
-            problem.epilogue.activation = Activation::GeluErf;
-            let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
-            assert_eq!(plan.kernel.refusal(&plan.problem, &DeviceInfo::H100), None);
-        }
     }
 
     #[test]
