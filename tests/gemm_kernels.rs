@@ -288,7 +288,11 @@ fn layouts(rows: usize, cols: usize) -> Vec<OperandLayout> {
 
 fn aligned_for(dtype: DType, layout: OperandLayout, offset: usize) -> OperandLayout {
     let bytes = offset * dtype.size();
-    layout.with_align(if bytes.is_multiple_of(16) { 16 } else { dtype.size() as u32 })
+    layout.with_align(if bytes.is_multiple_of(16) {
+        16
+    } else {
+        dtype.size() as u32
+    })
 }
 
 /// Sizes that end before, at and after the tile of a kernel, and some that have nothing to do with it.
