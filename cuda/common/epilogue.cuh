@@ -50,21 +50,6 @@ struct Epilogue {
         if (row < args.m && col < args.n) d[row * args.d.row_stride + col] = value(args, row, col, acc);
     }
 
-    // Elements (row, col) and (row, col + 1), with an 8-byte store where D's rows allow it. `col` is a multiple of 2.
-    __device__ __forceinline__ void store_pair(const GemmArgs& args, int row, int col, float2 acc) const {
-        if (row >= args.m || col >= args.n) return;
-        const bool both = col + 1 < args.n;
-        float* to = d + row * args.d.row_stride + col;
-        const float first = value(args, row, col, acc.x);
-        const float second = both ? value(args, row, col + 1, acc.y) : 0.0f;
-        if (both && args.d_access == kRowVector) {
-            *reinterpret_cast<float2*>(to) = make_float2(first, second);
-        } else {
-            to[0] = first;
-            if (both) to[1] = second;
-        }
-    }
-
     // Elements (row, col) to (row, col + 3), with 16-byte accesses where the plan found that they are allowed.
     // `col` is a multiple of 4.
     __device__ __forceinline__ void store_vector(const GemmArgs& args, int row, int col, float4 acc) const {

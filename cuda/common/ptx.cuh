@@ -43,6 +43,11 @@ __device__ __forceinline__ void named_barrier_sync(int identifier, int threads) 
     asm volatile("bar.sync %0, %1;" ::"r"(identifier), "r"(threads) : "memory");
 }
 
+// Arrives at such a barrier without waiting: `threads` counts those that arrive and those that sync.
+__device__ __forceinline__ void named_barrier_arrive(int identifier, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(identifier), "r"(threads) : "memory");
+}
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 // ---- mbarrier (sm_90 for the transaction count). PTX: "mbarrier" -----------------------------------------------

@@ -49,16 +49,21 @@ constexpr int kWarp = 32;
 constexpr int kWarpgroup = 128;
 constexpr int kConsumers = 2;        // warpgroups that multiply
 constexpr int kConsumerWarps = kConsumers * kWarpgroup / kWarp;
-constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-constexpr int kConverters = kWarpgroup - kWarp;   // threads that write tails
+#ifndef PRODUCERS
+#define PRODUCERS 2
+#endif
+constexpr int kProducers = PRODUCERS;        // warpgroups that feed them
+constexpr int kFeeders = kProducers * kWarpgroup;
+constexpr int kThreads = kFeeders + kConsumers * kWarpgroup;
+constexpr int kConverters = kFeeders - kWarp;     // threads that write tails
 constexpr int kConverterWarps = kConverters / kWarp;
 constexpr int kConsumerRegisters = 216;
-constexpr int kProducerRegisters = 72;
+constexpr int kProducerRegisters = PRODUCERS == 2 ? 40 : 72;
 constexpr int kTileAlign = 1024;     // the swizzle's period
 constexpr int kSharedLimit = 227 * 1024;
 constexpr int kConsumerBarrier = 1;  // named barrier of the consumers
 
-static_assert(kConsumerRegisters * kConsumers * kWarpgroup + kProducerRegisters * kWarpgroup <= 65536,
+static_assert(kConsumerRegisters * kConsumers * kWarpgroup + kProducerRegisters * kFeeders <= 65536,
               "the register file of a multiprocessor has 65536 registers");
 
 // Orientation of the register operand in memory: K-major rows, or "MN-major" (consecutive rows are neighbours).
@@ -76,9 +81,9 @@ struct Config {
     static constexpr int TAILS = 3;
     static constexpr int RAW_BYTES = (R_FLOATS + S_FLOATS) * 4;
     static constexpr int BARRIER_BYTES = 512;
-    static constexpr int FIT = (kSharedLimit - kTileAlign - BARRIER_BYTES - TAILS * S_FLOATS * 4) / RAW_BYTES;
+    static constexpr int FIT = (kSharedLimit - BARRIER_BYTES - TAILS * S_FLOATS * 4) / RAW_BYTES;
     static constexpr int STAGES = FIT < 10 ? FIT : 10;
-    static constexpr int SHARED_BYTES = kTileAlign + STAGES * RAW_BYTES + TAILS * S_FLOATS * 4 + BARRIER_BYTES;
+    static constexpr int SHARED_BYTES = STAGES * RAW_BYTES + TAILS * S_FLOATS * 4 + BARRIER_BYTES;
     static constexpr uint32_t STAGE_BYTES = RAW_BYTES;   // what the copies of one stage deliver to one block
 
     static_assert(BN % 16 == 0 && BN <= 128, "a consumer holds two sets of BN/2 accumulators");
@@ -105,10 +110,6 @@ template <typename CONFIG>
 struct Shared {
     char* base;   // aligned to kTileAlign
 
-    __device__ __forceinline__ explicit Shared(char* memory) {
-        const uint32_t misaligned = ptx::shared_address(memory) % kTileAlign;
-        base = memory + (misaligned == 0 ? 0 : kTileAlign - misaligned);
-    }
     __device__ __forceinline__ char* r(int slot) const { return base + slot * CONFIG::RAW_BYTES; }
     __device__ __forceinline__ char* s(int slot) const { return r(slot) + CONFIG::R_FLOATS * 4; }
     __device__ __forceinline__ char* tail(int slot) const {
@@ -250,7 +251,11 @@ template <typename CONFIG>
 __device__ __forceinline__ void convert(const Shared<CONFIG>& shared, Work<CONFIG> work, int thread) {
     constexpr int kVectors = CONFIG::S_FLOATS / kVector;
     constexpr int kTurns = (kVectors + kConverters - 1) / kConverters;
-    constexpr int kFlight = kTurns < 6 ? kTurns : 6;   // vectors in registers at a time
+    
+#ifndef FLIGHT
+#define FLIGHT 3
+#endif
+    constexpr int kFlight = kTurns < FLIGHT ? kTurns : FLIGHT;   // vectors in registers at a time
     Ring<CONFIG::STAGES> raw;
     Ring<CONFIG::TAILS> tail;
     for (; work.more(); work.next()) {
@@ -262,17 +267,24 @@ __device__ __forceinline__ void convert(const Shared<CONFIG>& shared, Work<CONFI
             float4* to = reinterpret_cast<float4*>(shared.tail(tail.slot)) + thread;
 #pragma unroll
             for (int first = 0; first < kTurns; first += kFlight) {
+                // Turns before the last are whole: every thread has a vector.
+                const auto mine = [&](int turn) {
+                    return turn < kVectors / kConverters ||
+                           (turn < kTurns && turn * kConverters + thread < kVectors);
+                };
                 float4 x[kFlight];
 #pragma unroll
                 for (int i = 0; i < kFlight; ++i) {
-                    if (thread + (first + i) * kConverters < kVectors) x[i] = from[(first + i) * kConverters];
+                    if (mine(first + i)) x[i] = from[(first + i) * kConverters];
                 }
 #pragma unroll
                 for (int i = 0; i < kFlight; ++i) {
-                    if (thread + (first + i) * kConverters < kVectors) {
-                        to[(first + i) * kConverters] = make_float4(tail_of_truncated(x[i].x), tail_of_truncated(x[i].y),
-                                                                    tail_of_truncated(x[i].z), tail_of_truncated(x[i].w));
-                    }
+                    x[i] = make_float4(tail_of_truncated(x[i].x), tail_of_truncated(x[i].y),
+                                       tail_of_truncated(x[i].z), tail_of_truncated(x[i].w));
+                }
+#pragma unroll
+                for (int i = 0; i < kFlight; ++i) {
+                    if (mine(first + i)) to[(first + i) * kConverters] = x[i];
                 }
             }
             ptx::fence_async_proxy();
@@ -358,24 +370,45 @@ __device__ __forceinline__ void multiply(float (&acc)[CONFIG::ACCUMULATORS], con
     ptx::wgmma_commit();
 }
 
+// A consumer's walk through the rings. What the tensor cores do not need at once (waiting for the next stage, reading
+// and splitting its fragments, the addresses) is done while they work, so that little but the promotion lies between
+// two groups of wgmma; the other warpgroup's group covers that.
 template <typename CONFIG>
 struct Consumer {
     const Shared<CONFIG>& shared;
     const Place<CONFIG>& place;
     Ring<CONFIG::STAGES> raw;
     Ring<CONFIG::TAILS> tail;
+    uint64_t s_head, s_tail;   // descriptors of the tiles of S under the cursors, moved along rather than computed
 
-    // Multiplies the stage whose fragments are in `now`; reads those of the next stage while the tensor cores work.
+    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, const Place<CONFIG>& place_)
+        : shared(shared_), place(place_),
+          s_head(ptx::wgmma_descriptor_swizzle128(ptx::shared_address(shared_.s(0)))),
+          s_tail(ptx::wgmma_descriptor_swizzle128(ptx::shared_address(shared_.tail(0)))) {}
+
+    __device__ __forceinline__ void advance() {
+        raw.advance();
+        tail.advance();
+        constexpr uint64_t kRaw = CONFIG::RAW_BYTES / 16, kTail = CONFIG::S_FLOATS * 4 / 16;
+        s_head = raw.slot == 0 ? s_head - (CONFIG::STAGES - 1) * kRaw : s_head + kRaw;
+        s_tail = tail.slot == 0 ? s_tail - (CONFIG::TAILS - 1) * kTail : s_tail + kTail;
+    }
+
+    // Waits for the stage under the cursors and reads this thread's fragments of R.
+    __device__ __forceinline__ void fetch(Fragments& fragments) {
+        ptx::mbarrier_wait(shared.raw_full(raw.slot), raw.phase);
+        load_fragments<CONFIG>(shared.r(raw.slot), place, fragments);
+        ptx::mbarrier_wait(shared.tail_full(tail.slot), tail.phase);
+    }
+
+    // Multiplies the stage whose fragments are in `now`, and fetches the next.
     __device__ __forceinline__ void step(float (&sum)[CONFIG::ACCUMULATORS], const Fragments& now, Fragments& next,
                                          bool more) {
         float acc[CONFIG::ACCUMULATORS];
-        ptx::mbarrier_wait(shared.tail_full(tail.slot), tail.phase);
-        multiply<CONFIG>(acc, now, ptx::wgmma_descriptor_swizzle128(ptx::shared_address(shared.s(raw.slot))),
-                         ptx::wgmma_descriptor_swizzle128(ptx::shared_address(shared.tail(tail.slot))));
+        multiply<CONFIG>(acc, now, s_head, s_tail);
         uint64_t* raw_empty = shared.raw_empty(raw.slot);
         uint64_t* tail_empty = shared.tail_empty(tail.slot);
-        raw.advance();
-        tail.advance();
+        advance();
         if (more) fetch(next);
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(acc);
@@ -388,11 +421,6 @@ struct Consumer {
 #pragma unroll
         for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) sum[i] += acc[i];
         ptx::wgmma_pin(sum);
-    }
-
-    __device__ __forceinline__ void fetch(Fragments& fragments) {
-        ptx::mbarrier_wait(shared.raw_full(raw.slot), raw.phase);
-        load_fragments<CONFIG>(shared.r(raw.slot), place, fragments);
     }
 
     // Adds `stages` stages of k to `sum`.
@@ -461,64 +489,125 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const Place<CONFIG>
 
 // ---- store -----------------------------------------------------------------------------------------------------
 
-// Accumulators `index` and `index + 1`: neighbours along S.
-template <typename CONFIG>
-__device__ __forceinline__ void store_pair(const GemmArgs& args, const Epilogue& epilogue, int r, int s, float2 x) {
-    if constexpr (CONFIG::SWAPPED) {
-        epilogue.store(args, s, r, x.x);
-        epilogue.store(args, s + 1, r, x.y);
-    } else {
-        epilogue.store_pair(args, r, s, x);
+// Walks an m × n operand in the order of `COUNT` accumulators: element (r, s) of the tile is (r, s) of the matrix, or
+// (s, r) when swapped. A running pointer and two offsets serve every access.
+template <typename CONFIG, int COUNT, typename VISIT>
+__device__ __forceinline__ void walk(const GemmOperand& operand, const float* base, int r, int s, int half_rows,
+                                     VISIT visit) {
+    const int64_t step_r = CONFIG::SWAPPED ? operand.col_stride : operand.row_stride;
+    const int64_t step_s = CONFIG::SWAPPED ? operand.row_stride : operand.col_stride;
+    const float* at = base + r * step_r + s * step_s;
+    const int64_t half = half_rows * step_r;
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+        visit(i, at);
+        visit(i + 1, at + step_s);
+        visit(i + 2, at + half);
+        visit(i + 3, at + half + step_s);
+        at += 8 * step_s;
     }
 }
 
-template <typename CONFIG>
-__device__ __forceinline__ void store_tile(const GemmArgs& args, const Place<CONFIG>& place, int row_r, int row_s,
-                                           int batch, const float (&sum)[CONFIG::ACCUMULATORS]) {
-    constexpr int kPart = 4;   // one copy of the epilogue's code for four accumulators at a time, not for all
+// The epilogue of `COUNT` accumulators whose first belongs to row `row_s` of S: each part of it over all of them, so
+// that the common case is a row of multiplications and a row of stores.
+template <typename CONFIG, int COUNT>
+__device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>& place, int row_r, int row_s,
+                                       int batch, float (&x)[COUNT]) {
     const Epilogue epilogue(args, batch);
-#pragma unroll 1
-    for (int first = 0; first < CONFIG::ACCUMULATORS; first += kPart) {
-        float x[kPart];
+    const int rows_r = CONFIG::SWAPPED ? args.n : args.m;
+    const int rows_s = CONFIG::SWAPPED ? args.m : args.n;
+    const int r = row_r + place.row(0), s = row_s + place.column(0);
+    const int half_rows = place.row(1) - place.row(0);
+    const bool in_r[2] = {r < rows_r, r + half_rows < rows_r};
+    const int left = rows_s - s;   // accumulator i is inside while its column, counted from s, is less
+    const auto inside = [&](int i) { return in_r[i / 2 % 2] && i / 4 * 8 + i % 2 < left; };
+
 #pragma unroll
-        for (int part = 0; part < CONFIG::ACCUMULATORS; part += kPart) {   // a register has no address to compute
-            if (first == part) {
+    for (int i = 0; i < COUNT; ++i) x[i] *= args.alpha;
+    if (epilogue.c != nullptr) {
+        walk<CONFIG, COUNT>(args.c, epilogue.c, r, s, half_rows, [&](int i, const float* at) {
+            if (inside(i)) x[i] = fmaf(args.beta, *at, x[i]);
+        });
+    }
+    if (epilogue.bias != nullptr) {   // one a column of D: along S, or, swapped, along R
+        if constexpr (CONFIG::SWAPPED) {
+            const float bias[2] = {in_r[0] ? epilogue.bias[r * args.bias_stride] : 0.0f,
+                                   in_r[1] ? epilogue.bias[(r + half_rows) * args.bias_stride] : 0.0f};
 #pragma unroll
-                for (int i = 0; i < kPart; ++i) x[i] = sum[part + i];
+            for (int i = 0; i < COUNT; ++i) x[i] += bias[i / 2 % 2];
+        } else {
+            const float* at = epilogue.bias + s * args.bias_stride;
+#pragma unroll
+            for (int i = 0; i < COUNT; i += 4) {
+                const float even = i / 4 * 8 < left ? at[i / 4 * 8 * args.bias_stride] : 0.0f;
+                const float odd = i / 4 * 8 + 1 < left ? at[(i / 4 * 8 + 1) * args.bias_stride] : 0.0f;
+                x[i] += even;
+                x[i + 1] += odd;
+                x[i + 2] += even;
+                x[i + 3] += odd;
             }
         }
+    }
+    if (args.activation == kRelu) {
 #pragma unroll
-        for (int i = 0; i < kPart; i += 2) {
-            store_pair<CONFIG>(args, epilogue, row_r + place.row(i / 2 % 2), row_s + place.column(first + i),
-                               make_float2(x[i], x[i + 1]));
+        for (int i = 0; i < COUNT; ++i) x[i] = activate(kRelu, x[i]);
+    } else if (args.activation != kIdentity) {   // long code: one copy, and the registers pass by it like a drum
+#pragma unroll 1
+        for (int turn = 0; turn < COUNT; turn += 4) {
+            float now[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) now[i] = activate(args.activation, x[i]);
+#pragma unroll
+            for (int i = 0; i + 4 < COUNT; ++i) x[i] = x[i + 4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[COUNT - 4 + i] = now[i];
         }
     }
+    if (epilogue.residual != nullptr) {
+        walk<CONFIG, COUNT>(args.residual, epilogue.residual, r, s, half_rows, [&](int i, const float* at) {
+            if (inside(i)) x[i] += *at;
+        });
+    }
+    if (!CONFIG::SWAPPED && args.d_access == kRowVector && rows_s % 2 == 0) {   // both of a pair are inside, or none
+        float2* even = reinterpret_cast<float2*>(epilogue.d + r * args.d.row_stride + s);
+        float2* odd = reinterpret_cast<float2*>(epilogue.d + (r + half_rows) * args.d.row_stride + s);
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 4) {
+            if (inside(i)) even[i] = make_float2(x[i], x[i + 1]);
+            if (inside(i + 2)) odd[i] = make_float2(x[i + 2], x[i + 3]);
+        }
+        return;
+    }
+    walk<CONFIG, COUNT>(args.d, epilogue.d, r, s, half_rows, [&](int i, const float* at) {
+        if (inside(i)) *const_cast<float*>(at) = x[i];
+    });
 }
 
-// The blocks of the cluster hold the sums of the slices of k: adds them in order and stores. Each block takes every
-// `slices`-th pair of accumulators of all of them.
+// The blocks of the cluster hold the sums of the slices of k: adds them in order and stores. The accumulators are
+// dealt out to the blocks in small groups.
 template <typename CONFIG>
 __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Shared<CONFIG>& shared,
                                                  const Place<CONFIG>& place, const Work<CONFIG>& work, int thread,
                                                  int row_r, int row_s, int batch,
                                                  const float (&sum)[CONFIG::ACCUMULATORS]) {
     constexpr int kAllConsumers = kConsumers * kWarpgroup;
+    constexpr int kGroup = CONFIG::ACCUMULATORS > 16 ? 8 : 4;
     ptx::named_barrier_sync(kConsumerBarrier, kAllConsumers);   // the other warpgroup may still read the ring
     float* mine = reinterpret_cast<float*>(shared.base) + thread;
 #pragma unroll
     for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) mine[i * kAllConsumers] = sum[i];
     ptx::cluster_sync();
     const int slices = static_cast<int>(ptx::cluster_size());
-    const Epilogue epilogue(args, batch);
 #pragma unroll 1
-    for (int i = work.rank * 2; i < CONFIG::ACCUMULATORS; i += slices * 2) {
-        float2 total = make_float2(0.0f, 0.0f);
+    for (int first = work.rank * kGroup; first < CONFIG::ACCUMULATORS; first += slices * kGroup) {
+        float total[kGroup] = {};
+#pragma unroll 4
         for (int slice = 0; slice < slices; ++slice) {
-            const uint32_t theirs = ptx::cluster_address(mine + i * kAllConsumers, slice);
-            total.x += ptx::load_cluster(theirs);
-            total.y += ptx::load_cluster(theirs + kAllConsumers * 4);
+            const uint32_t theirs = ptx::cluster_address(mine + first * kAllConsumers, slice);
+#pragma unroll
+            for (int i = 0; i < kGroup; ++i) total[i] += ptx::load_cluster(theirs + i * kAllConsumers * 4);
         }
-        store_pair<CONFIG>(args, epilogue, row_r + place.row(i / 2 % 2), row_s + place.column(i), total);
+        finish<CONFIG, kGroup>(args, place, row_r, row_s + first / 4 * 8, batch, total);
     }
 }
 
@@ -526,8 +615,8 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
 
 template <typename CONFIG>
 __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
-    extern __shared__ char memory[];
-    const Shared<CONFIG> shared(memory);
+    extern __shared__ __align__(kTileAlign) char memory[];
+    const Shared<CONFIG> shared{memory};
     const Work<CONFIG> work(args);
     const CUtensorMap& r_map = CONFIG::SWAPPED ? b_map : a_map;
     const CUtensorMap& s_map = CONFIG::SWAPPED ? a_map : b_map;
@@ -540,6 +629,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             ptx::mbarrier_init(shared.raw_empty(slot), kConsumerWarps * CONFIG::MULTICAST);
         }
         for (int slot = 0; slot < CONFIG::TAILS; ++slot) {
+            
             ptx::mbarrier_init(shared.tail_full(slot), kConverterWarps);
             ptx::mbarrier_init(shared.tail_empty(slot), kConsumerWarps);
         }
@@ -549,7 +639,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
     }
     ptx::cluster_sync();
 
-    if (warp < kWarpgroup / kWarp) {
+    if (warp < kFeeders / kWarp) {
         ptx::registers_decrease_to<kProducerRegisters>();
         if (warp == 0) {
             if (threadIdx.x == 0) produce<CONFIG>(args, r_map, s_map, shared, work);
@@ -560,9 +650,9 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         if (cut) ptx::cluster_sync();
     } else {
         ptx::registers_increase_to<kConsumerRegisters>();
-        const int thread = threadIdx.x - kWarpgroup;
+        const int thread = threadIdx.x - kFeeders;
         const Place<CONFIG> place(thread);
-        Consumer<CONFIG> consumer{shared, place, {}, {}};
+        Consumer<CONFIG> consumer(shared, place);
         for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);
@@ -574,7 +664,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             if (cut) {   // the plan gave every cluster exactly one tile
                 reduce_and_store<CONFIG>(args, shared, place, mine, thread, row_r, row_s, batch, sum);
             } else {
-                store_tile<CONFIG>(args, place, row_r, row_s, batch, sum);
+                finish<CONFIG, CONFIG::ACCUMULATORS>(args, place, row_r, row_s, batch, sum);
             }
         }
     }
@@ -590,11 +680,32 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         gemm<Config<BN, MAJOR, SWAPPED, MULTICAST>>(args, a_map, b_map);                                               \
     }
 
-// Large problems: clusters of two blocks, neighbours along R, that share each tile of S.
+// Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nt, 128, Major::kK, false, 2)
 #ifndef FEW
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tt, 128, Major::kRows, false, 2)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nn, 128, Major::kRows, true, 2)
+
+// Problems with few tiles: a cluster of split_k blocks (1, 2, 4 or 8) cuts k.
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nt, 128, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_tt, 128, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nn, 128, Major::kRows, true, 1)
+
+// Narrow n: a few columns of B beside 128 rows of A.
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_nt, 64, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_nt, 32, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x16_nt, 16, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_tt, 64, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_tt, 32, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x16_tt, 16, Major::kRows, false, 1)
+
+// Small m: the weights are the register operand and stream past a few rows of activations.
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x128_nt, 64, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x128_nt, 32, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nt, 16, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x128_nn, 64, Major::kRows, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x128_nn, 32, Major::kRows, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nn, 16, Major::kRows, true, 1)
 #endif
 
 #else
