@@ -14,11 +14,11 @@
 //   R = A, S = B:  NT and TT            R = B, S = A ("swapped", the block computes Dᵀ):  NT and NN
 //
 // nothing is transposed in memory. R's fragments are split on their way into registers. For S the tile that the copy
-// engine brings is already its head, because wgmma ignores the low 13 bits of a word, and three converter warps write
+// engine brings is already its head, because wgmma ignores the low 13 bits of a word, and seven converter warps write
 // the tail beside it.
 //
-//   warpgroup 0     one warp issues the copies (TMA), three warps write S's tails          72 registers
-//   warpgroups 1, 2 consumers of 64 × BN each: split R, 12 wgmma a stage, promote, store  216 registers
+//   warpgroups 0, 1   one warp issues the copies (TMA), seven warps write S's tails         40 registers
+//   warpgroups 2, 3   consumers of 64 × BN each: split R, 12 wgmma a stage, promote, store  216 registers
 //
 // Per stage of 32 k, 128 × 128: 32 KB come in; shared memory moves 96 KB for wgmma's reads of S (64 rows use 4 KB a
 // k8 step), 16 KB of fragments, 32 KB of splitting, 32 KB from the copy engine, while the tensor cores need 1536
@@ -49,16 +49,13 @@ constexpr int kWarp = 32;
 constexpr int kWarpgroup = 128;
 constexpr int kConsumers = 2;        // warpgroups that multiply
 constexpr int kConsumerWarps = kConsumers * kWarpgroup / kWarp;
-#ifndef PRODUCERS
-#define PRODUCERS 2
-#endif
-constexpr int kProducers = PRODUCERS;        // warpgroups that feed them
+constexpr int kProducers = 2;        // warpgroups that feed them
 constexpr int kFeeders = kProducers * kWarpgroup;
 constexpr int kThreads = kFeeders + kConsumers * kWarpgroup;
 constexpr int kConverters = kFeeders - kWarp;     // threads that write tails
 constexpr int kConverterWarps = kConverters / kWarp;
 constexpr int kConsumerRegisters = 216;
-constexpr int kProducerRegisters = PRODUCERS == 2 ? 40 : 72;
+constexpr int kProducerRegisters = 40;
 constexpr int kTileAlign = 1024;     // the swizzle's period
 constexpr int kSharedLimit = 227 * 1024;
 constexpr int kConsumerBarrier = 1;  // named barrier of the consumers
@@ -251,11 +248,7 @@ template <typename CONFIG>
 __device__ __forceinline__ void convert(const Shared<CONFIG>& shared, Work<CONFIG> work, int thread) {
     constexpr int kVectors = CONFIG::S_FLOATS / kVector;
     constexpr int kTurns = (kVectors + kConverters - 1) / kConverters;
-    
-#ifndef FLIGHT
-#define FLIGHT 3
-#endif
-    constexpr int kFlight = kTurns < FLIGHT ? kTurns : FLIGHT;   // vectors in registers at a time
+    constexpr int kFlight = kTurns < 3 ? kTurns : 3;   // vectors in registers at a time
     Ring<CONFIG::STAGES> raw;
     Ring<CONFIG::TAILS> tail;
     for (; work.more(); work.next()) {
@@ -682,7 +675,6 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
 
 // Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nt, 128, Major::kK, false, 2)
-#ifndef FEW
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tt, 128, Major::kRows, false, 2)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nn, 128, Major::kRows, true, 2)
 
@@ -706,8 +698,5 @@ GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nt, 16, Major::kK, true, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x128_nn, 64, Major::kRows, true, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x128_nn, 32, Major::kRows, true, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nn, 16, Major::kRows, true, 1)
-#endif
-
-#else
 
 #endif  // sm_90a
