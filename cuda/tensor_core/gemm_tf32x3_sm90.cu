@@ -81,6 +81,7 @@ struct Config {
     static constexpr int FIT = (kSharedLimit - BARRIER_BYTES - TAILS * S_FLOATS * 4) / RAW_BYTES;
     static constexpr int STAGES = FIT < 10 ? FIT : 10;
     static constexpr int SHARED_BYTES = STAGES * RAW_BYTES + TAILS * S_FLOATS * 4 + BARRIER_BYTES;
+    static_assert(SHARED_BYTES <= kSharedLimit, "the rings and barriers must fit into the shared memory of a block");
     static constexpr uint32_t STAGE_BYTES = RAW_BYTES;   // what the copies of one stage deliver to one block
 
     static_assert(BN % 16 == 0 && BN <= 128, "a consumer holds two sets of BN/2 accumulators");

@@ -253,6 +253,10 @@ fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result
 fn stock_matmul(a: &Tensor, b: &Tensor, shape: &Shape) -> Result<Tensor> {
     let (a_batch, m, k) = split(a.dims());
     let (b_batch, _, n) = split(b.dims());
+    if k == 0 && a.device().is_cuda() && shape.elem_count() > 0 {
+        // Candle cannot lay out an empty operand anew on a CUDA device; the sum of no products needs none.
+        return Tensor::zeros(shape, a.dtype(), a.device());
+    }
     if a_batch == b_batch && a_batch.len() <= 2 {
         return plain(a)?.matmul(&plain(b)?);
     }
