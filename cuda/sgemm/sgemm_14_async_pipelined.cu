@@ -96,10 +96,15 @@ private:
         for (int i = 0; i < DEPTH; i += kRows) {
             const int k = row_depth<WIDTH>() + i;
             const int valid = INSIDE ? WIDTH : k < depth ? min(max(extent - e, 0), WIDTH) : 0;
-            if (WIDTH == kVector) {
-                ptx::cp_async_16(&tile[k][e], valid ? source : from, valid * int(sizeof(float)));
-            } else {
-                ptx::cp_async_4(&tile[k][e], valid ? source : from, valid * int(sizeof(float)));
+            if (INSIDE || valid == WIDTH) {
+                if (WIDTH == kVector) {
+                    ptx::cp_async_16(&tile[k][e], source);
+                } else {
+                    ptx::cp_async_4(&tile[k][e], source);
+                }
+            } else {   // the matrix ends here: what is left of it, then zeros
+#pragma unroll
+                for (int j = 0; j < WIDTH; ++j) tile[k][e + j] = j < valid ? source[j] : 0.0f;
             }
             source += kRows * depth_stride;
         }
@@ -115,7 +120,11 @@ private:
         for (int i = 0; i < EXTENT; i += kRows) {
             const int e = transposed_extent() + i;
             const bool valid = INSIDE || (e < extent && k < depth);
-            ptx::cp_async_4(&tile[k][e], valid ? source : from, valid ? int(sizeof(float)) : 0);
+            if (valid) {
+                ptx::cp_async_4(&tile[k][e], source);
+            } else {
+                tile[k][e] = 0.0f;
+            }
             source += kRows * extent_stride;
         }
     }
