@@ -34,7 +34,6 @@ on_every_device!(
     alpha_beta_and_c,
     beta_of_zero_does_not_read_c,
     non_finite_operands_reach_their_rows,
-    empty_tensors_are_what_they_are_in_candle,
     other_dtypes_go_to_candle,
     gradients_are_those_of_candle,
     gradients_are_finite_differences,
@@ -262,7 +261,10 @@ fn non_finite_operands_reach_their_rows(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn empty_tensors_are_what_they_are_in_candle(device: &Device) -> Result<()> {
+// On the CPU alone: candle can neither allocate an empty tensor on a CUDA device nor go on well after it failed to.
+#[test]
+fn empty_tensors_are_what_they_are_in_candle() -> Result<()> {
+    let device = &Device::Cpu;
     for (m, n, k, batch) in [(0, 3, 4, 2), (3, 0, 4, 2), (3, 4, 0, 2), (3, 4, 5, 0), (0, 0, 0, 1)] {
         let a = Tensor::ones((batch, m, k), DType::F32, device)?;
         let b = Tensor::ones((batch, k, n), DType::F32, device)?;
