@@ -4,7 +4,8 @@ use super::kernels;
 use super::plan::Plan;
 use super::problem::GemmProblem;
 use crate::device::CurrentContext;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::modules;
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
@@ -32,7 +33,7 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
     }
     let plan = match kernel {
         Some(name) => Plan::named(name, problem, context.info()),
-        None => Plan::new(problem, context.info()),
+        None => automatic(problem, context),
     }?;
     let mut plans = plans().write().unwrap_or_else(PoisonError::into_inner);
     if plans.len() >= MAX_PLANS {
@@ -40,4 +41,15 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
     }
     plans.insert(key, plan);
     Ok(plan)
+}
+
+/// [`Plan::new`] with the kernels that this build has machine code for.
+fn automatic(problem: &GemmProblem, context: &CurrentContext) -> Result<Plan> {
+    problem.validate().map_err(Error::Problem)?;
+    match Plan::cheapest(&problem.folded(), context.info(), |spec| {
+        modules::module(spec.file).is_some()
+    }) {
+        Some(plan) => Ok(plan),
+        None => Plan::new(problem, context.info()),
+    }
 }

@@ -1,7 +1,8 @@
 //! The kernel table. A kernel is one `.cu` file and one row here (or several rows, where one file is instantiated with
 //! several tiles): planning, launching, tests, benchmarks and reports walk this table and keep no list of their own.
 
-use super::problem::{Access, DType, GemmProblem, Precision};
+use super::cost::Cost;
+use super::problem::{Access, DType, GemmProblem, OperandLayout, Precision, MAX_SIZE};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 
@@ -89,11 +90,54 @@ impl Tile {
     }
 }
 
-/// Which blocks a launch has.
+/// A dimension of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Its rows.
+    M,
+    /// Its columns.
+    N,
+}
+
+/// Which blocks a launch has. A *unit* is a tile of the result of one matrix, or a slice of k of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grid {
     /// `(⌈n / BN⌉, min(⌈m / BM⌉, 65535), min(batch, 65535))`; blocks go on to further tile rows and matrices.
     Tiles,
+    /// `(units, 1, 1)`: the kernel finds out which unit a block is.
+    Units,
+    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`.
+    Persistent,
+    /// Clusters of two blocks whose tiles are neighbours along this side, and go on to further pairs:
+    /// `(2·min(pairs, multiprocessors / 2), 1, 1)`.
+    Pairs(Side),
+}
+
+/// How a kernel can cut k, where there are fewer tiles than multiprocessors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitK {
+    /// Not at all.
+    Never,
+    /// The slices of a tile are the blocks of a cluster (2, 4 or 8), which add their sums through distributed shared
+    /// memory.
+    Cluster,
+}
+
+/// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
+/// contiguous, and along the other one. They lie in shared memory in rows of 128 bytes, swizzled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyBox {
+    /// Elements along the contiguous dimension.
+    pub inner: u32,
+    /// Elements along the other dimension.
+    pub outer: u32,
+}
+
+impl CopyBox {
+    /// A box of `inner` × `outer` elements.
+    pub const fn new(inner: u32, outer: u32) -> Self {
+        CopyBox { inner, outer }
+    }
 }
 
 /// What of the epilogue a kernel computes itself.
@@ -118,7 +162,35 @@ pub struct Needs {
     pub b: &'static [Access],
     /// Most rows of the result; 0: any.
     pub max_m: u32,
+    /// Most columns of the result; 0: any.
+    pub max_n: u32,
 }
+
+impl Needs {
+    /// Compute capability 8.0 and newer, any operands.
+    pub const ANY: Needs = Needs {
+        min_capability: 80,
+        only_capability: None,
+        a: &[],
+        b: &[],
+        max_m: 0,
+        max_n: 0,
+    };
+}
+
+/// Elements of a row of 128 bytes, which is what the swizzle of the copy engine works on.
+const SWIZZLE_WIDTH: u32 = 32;
+
+/// How A and B are stored; T: transposed.
+#[derive(Clone, Copy)]
+enum Layout {
+    NN,
+    NT,
+    TT,
+}
+
+/// Strides of a tensor map are below 2⁴⁰ bytes.
+const MAX_COPY_STRIDE: i64 = 1 << 38;
 
 /// A row of the kernel table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,11 +217,15 @@ pub struct KernelSpec {
     pub grid: Grid,
     /// What of the epilogue it computes.
     pub epilogue: EpilogueSupport,
+    /// How it can cut k.
+    pub split_k: SplitK,
+    /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
+    /// boxes of A and of B.
+    pub copy_boxes: Option<[CopyBox; 2]>,
     /// What it demands.
     pub needs: Needs,
-    /// Fraction of the FP32 peak that it reaches with all multiprocessors busy, measured on an H100. The planner
-    /// considers a kernel only where this is not 0; by name every kernel can be had.
-    pub efficiency: f32,
+    /// Its measured costs. The planner considers a kernel only where they are given; by name every kernel can be had.
+    pub cost: Option<Cost>,
     /// Compute capabilities on which the compiler may spill registers.
     pub may_spill_on: &'static [u32],
 }
@@ -176,21 +252,75 @@ impl KernelSpec {
             dynamic_shared: 0,
             grid: Grid::Tiles,
             epilogue: EpilogueSupport::Scaled,
-            needs: Needs {
-                min_capability: 80,
-                only_capability: None,
-                a: &[],
-                b: &[],
-                max_m: 0,
-            },
-            efficiency: 0.0,
+            split_k: SplitK::Never,
+            copy_boxes: None,
+            needs: Needs::ANY,
+            cost: None,
             may_spill_on: &[],
         }
     }
 
-    /// The same as a candidate of the planner that reaches `efficiency` of the peak with the card full.
-    pub const fn candidate(self, efficiency: f32) -> Self {
-        KernelSpec { efficiency, ..self }
+    /// Three TF32 products on Hopper's tensor cores, whole epilogue. `layout` says how A and B are stored; the tile is that
+    /// of the result.
+    const fn tf32x3_sm90(name: &'static str, layout: Layout, tile: Tile, grid: Grid, cost: Cost) -> Self {
+        let narrow = if tile.bm < tile.bn { tile.bm } else { tile.bn };
+        let pairs = matches!(grid, Grid::Pairs(_));
+        // The operand that goes through registers is the one with 128 rows in a tile: A, unless A's tile is the narrow
+        // one or A is the only operand that is contiguous along k. The pair's blocks fetch half of the other one each.
+        let through_registers = match layout {
+            Layout::NN => CopyBox::new(SWIZZLE_WIDTH, SWIZZLE_WIDTH),
+            Layout::TT => CopyBox::new(SWIZZLE_WIDTH, SWIZZLE_WIDTH),
+            Layout::NT => CopyBox::new(SWIZZLE_WIDTH, 128),
+        };
+        let shared = CopyBox::new(SWIZZLE_WIDTH, if pairs { narrow / 2 } else { narrow });
+        let registers_hold_b = matches!(layout, Layout::NN) || tile.bm < tile.bn;
+        KernelSpec {
+            role: Role::Production,
+            arithmetic: Arithmetic::Tf32x3,
+            grid,
+            epilogue: EpilogueSupport::Fused,
+            split_k: if pairs { SplitK::Never } else { SplitK::Cluster },
+            copy_boxes: Some(if registers_hold_b {
+                [shared, through_registers]
+            } else {
+                [through_registers, shared]
+            }),
+            needs: Needs {
+                only_capability: Some(90),
+                a: match layout {
+                    Layout::TT => &[Access::ColVector],
+                    Layout::NN | Layout::NT => &[Access::RowVector],
+                },
+                b: match layout {
+                    Layout::NN => &[Access::RowVector],
+                    Layout::NT | Layout::TT => &[Access::ColVector],
+                },
+                ..Needs::ANY
+            },
+            ..KernelSpec::rung(
+                0,
+                name,
+                "tensor_core/gemm_tf32x3_sm90",
+                tile,
+                512,
+                "three TF32 products, TMA and wgmma",
+            )
+        }
+        .dynamic_shared(match narrow {
+            128 => 213_504,
+            64 => 221_696,
+            32 => 217_600,
+            _ => 190_976,
+        })
+        .candidate(cost)
+    }
+
+    /// The same as a candidate of the planner, with these costs.
+    pub const fn candidate(self, cost: Cost) -> Self {
+        KernelSpec {
+            cost: Some(cost),
+            ..self
+        }
     }
 
     /// The same for another element type.
@@ -212,6 +342,25 @@ impl KernelSpec {
             dynamic_shared: bytes,
             ..self
         }
+    }
+
+    /// Tiles along rows and along columns of one matrix of `problem`.
+    pub const fn tiles(&self, problem: &GemmProblem) -> [usize; 2] {
+        [
+            problem.m.div_ceil(self.tile.bm as usize),
+            problem.n.div_ceil(self.tile.bn as usize),
+        ]
+    }
+
+    /// Units of work of `problem` with k in one piece: tiles, or pairs of tiles, of all matrices.
+    pub fn units(&self, problem: &GemmProblem) -> usize {
+        let [m, n] = self.tiles(problem);
+        let [m, n] = match self.grid {
+            Grid::Pairs(Side::M) => [m.div_ceil(2), n],
+            Grid::Pairs(Side::N) => [m, n.div_ceil(2)],
+            _ => [m, n],
+        };
+        m.saturating_mul(n).saturating_mul(problem.batch())
     }
 
     /// Why this kernel cannot compute `problem` on `device`, or `None` if it can. `problem` is folded and valid.
@@ -257,6 +406,18 @@ impl KernelSpec {
                 self.needs.max_m, problem.m
             ));
         }
+        if self.needs.max_n != 0 && problem.n > self.needs.max_n as usize {
+            return Some(format!(
+                "it takes at most {} columns and the problem has {}",
+                self.needs.max_n, problem.n
+            ));
+        }
+        if self.grid != Grid::Tiles && self.units(problem) > MAX_SIZE {
+            return Some(format!(
+                "it would have {} tiles to count, and counts to {MAX_SIZE}",
+                self.units(problem)
+            ));
+        }
         let refused = |allowed: &[Access], access: Access| !allowed.is_empty() && !allowed.contains(&access);
         let a = problem.a.access(problem.m, problem.k, problem.dtype);
         if refused(self.needs.a, a) {
@@ -271,6 +432,21 @@ impl KernelSpec {
                 "B ({} × {}, strides {} and {}, aligned to {} bytes) is {b:?}, and it takes {:?}",
                 problem.k, problem.n, problem.b.row_stride, problem.b.col_stride, problem.b.align, self.needs.b
             ));
+        }
+        if self.copy_boxes.is_some() {
+            if problem.batch_dims[0] != 1 {
+                return Some("the copy engine walks at most three batch dimensions".into());
+            }
+            let strides = |layout: &OperandLayout| {
+                let [_, batch @ ..] = layout.batch_strides;
+                [layout.row_stride, layout.col_stride, batch[0], batch[1], batch[2]]
+            };
+            let outside = |stride: &i64| !(0..MAX_COPY_STRIDE).contains(stride);
+            if let Some(stride) = [&problem.a, &problem.b].into_iter().flat_map(strides).find(outside) {
+                return Some(format!(
+                    "the copy engine takes strides from 0 to {MAX_COPY_STRIDE}, not {stride}"
+                ));
+            }
         }
         None
     }
@@ -564,7 +740,7 @@ pub const TABLE: &[KernelSpec] = &[
         256,
         "block, warp and thread tiles",
     )
-    .candidate(0.73),
+    .candidate(Cost::of_full_card(0.73)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_w64x64",
@@ -581,7 +757,7 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         "the same, 128 × 128",
     )
-    .candidate(0.71),
+    .candidate(Cost::of_full_card(0.71)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128_t8x8",
@@ -598,7 +774,7 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         "the same, 64 × 64",
     )
-    .candidate(0.52),
+    .candidate(Cost::of_full_card(0.52)),
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined",
@@ -608,7 +784,7 @@ pub const TABLE: &[KernelSpec] = &[
         "copies to shared memory without registers, three stages",
     )
     .dynamic_shared(75_264)
-    .candidate(0.75),
+    .candidate(Cost::of_full_card(0.75)),
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined_128x128",
@@ -618,7 +794,223 @@ pub const TABLE: &[KernelSpec] = &[
         "the same, 128 × 128",
     )
     .dynamic_shared(50_688)
-    .candidate(0.75),
+    .candidate(Cost::of_full_card(0.75)),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_pair_nt",
+        Layout::NT,
+        Tile::block(128, 128, 32),
+        Grid::Pairs(Side::M),
+        Cost {
+            full: 0.7,
+            solo: 0.7,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_pair_tt",
+        Layout::TT,
+        Tile::block(128, 128, 32),
+        Grid::Pairs(Side::M),
+        Cost {
+            full: 0.7,
+            solo: 0.7,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_pair_nn",
+        Layout::NN,
+        Tile::block(128, 128, 32),
+        Grid::Pairs(Side::N),
+        Cost {
+            full: 0.7,
+            solo: 0.7,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_nt",
+        Layout::NT,
+        Tile::block(128, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.7,
+            solo: 0.7,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_tt",
+        Layout::TT,
+        Tile::block(128, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.7,
+            solo: 0.7,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_nn",
+        Layout::NN,
+        Tile::block(128, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.7,
+            solo: 0.7,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x64_nt",
+        Layout::NT,
+        Tile::block(128, 64, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.55,
+            solo: 0.55,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x32_nt",
+        Layout::NT,
+        Tile::block(128, 32, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.36,
+            solo: 0.36,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x16_nt",
+        Layout::NT,
+        Tile::block(128, 16, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.2,
+            solo: 0.2,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x64_tt",
+        Layout::TT,
+        Tile::block(128, 64, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.55,
+            solo: 0.55,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x32_tt",
+        Layout::TT,
+        Tile::block(128, 32, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.36,
+            solo: 0.36,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x16_tt",
+        Layout::TT,
+        Tile::block(128, 16, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.2,
+            solo: 0.2,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_64x128_nt",
+        Layout::NT,
+        Tile::block(64, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.55,
+            solo: 0.55,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_32x128_nt",
+        Layout::NT,
+        Tile::block(32, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.36,
+            solo: 0.36,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_16x128_nt",
+        Layout::NT,
+        Tile::block(16, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.2,
+            solo: 0.2,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_64x128_nn",
+        Layout::NN,
+        Tile::block(64, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.55,
+            solo: 0.55,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_32x128_nn",
+        Layout::NN,
+        Tile::block(32, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.36,
+            solo: 0.36,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_16x128_nn",
+        Layout::NN,
+        Tile::block(16, 128, 32),
+        Grid::Persistent,
+        Cost {
+            full: 0.2,
+            solo: 0.2,
+            resident: 1,
+            setup_us: 3.0,
+        },
+    ),
 ];
 
 /// The row with this name.

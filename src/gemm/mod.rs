@@ -3,12 +3,14 @@
 pub mod args;
 #[cfg(feature = "cuda")]
 pub mod cache;
+pub mod cost;
 pub mod cpu;
 pub mod kernels;
 #[cfg(feature = "cuda")]
 pub mod launch;
 pub mod plan;
 pub mod problem;
+pub mod tensor_map;
 
 pub use kernels::{KernelSpec, TABLE};
 pub use plan::{explain, Plan};

@@ -2,8 +2,10 @@
 //! printed on any machine.
 
 use super::args::{GemmArgs, GemmOperand};
-use super::kernels::{self, Grid, KernelSpec};
-use super::problem::{GemmProblem, OperandLayout};
+use super::cost::predict_us;
+use super::kernels::{self, CopyBox, Grid, KernelSpec, SplitK};
+use super::problem::{Access, GemmProblem, OperandLayout};
+use super::tensor_map::TensorMap;
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 use std::fmt;
@@ -11,11 +13,12 @@ use std::fmt;
 /// CUDA's limit for the y and z dimensions of a grid; kernels loop over what lies beyond.
 const MAX_GRID_YZ: usize = 65_535;
 
-/// What a launch costs beside its arithmetic, in µs: measured on an H100 with an empty kernel.
-const LAUNCH_US: f64 = 2.5;
+/// Rows of tiles that kernels which choose their own tiles walk together, so that blocks that run at the same time share
+/// B in the L2.
+const GROUP_M: u32 = 8;
 
-/// Fraction of the datasheet's memory bandwidth that a streaming kernel reaches, measured on an H100.
-const MEMORY_EFFICIENCY: f64 = 0.85;
+/// The ways to cut k that the planner tries where a kernel can.
+const CLUSTER_SPLITS: [u32; 3] = [2, 4, 8];
 
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +29,8 @@ pub struct Plan {
     pub problem: GemmProblem,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
+    /// Blocks of a cluster, along x; 1: no clusters.
+    pub cluster: u32,
     /// Slices of k that are summed apart and then added in a fixed order; 1: none.
     pub split_k: u32,
     /// Length of a slice of k.
@@ -67,15 +72,23 @@ impl Plan {
     pub fn new(problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
         problem.validate().map_err(Error::Problem)?;
         let problem = problem.folded();
-        let best = kernels::TABLE
-            .iter()
-            .filter(|spec| spec.efficiency > 0.0 && spec.refusal(&problem, device).is_none())
-            .map(|spec| Plan::with(spec, problem, device))
-            .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
-        match best {
+        match Plan::cheapest(&problem, device, |_| true) {
             Some(plan) => Ok(plan),
             None => Plan::forced(&kernels::TABLE[0], problem, device),
         }
+    }
+
+    /// The cheapest of the plans for a valid, folded problem with a kernel that `available` allows.
+    pub(super) fn cheapest(
+        problem: &GemmProblem,
+        device: &DeviceInfo,
+        available: impl Fn(&KernelSpec) -> bool,
+    ) -> Option<Self> {
+        kernels::TABLE
+            .iter()
+            .filter(|spec| spec.cost.is_some() && available(spec) && spec.refusal(problem, device).is_none())
+            .flat_map(|spec| Plan::variants(spec, *problem, device))
+            .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us))
     }
 
     /// The kernel of this name, whether or not it is a good choice.
@@ -96,30 +109,96 @@ impl Plan {
                 kernel: spec.name,
                 reason,
             }),
-            None => Ok(Plan::with(spec, problem, device)),
+            None => Ok(Plan::variants(spec, problem, device)
+                .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us))
+                .unwrap_or_else(|| Plan::with(spec, problem, device, 1))),
         }
     }
 
-    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo) -> Self {
-        let tiles_m = problem.m.div_ceil(spec.tile.bm as usize);
-        let tiles_n = problem.n.div_ceil(spec.tile.bn as usize);
-        let grid = match spec.grid {
-            Grid::Tiles => [
-                tiles_n as u32,
-                tiles_m.min(MAX_GRID_YZ) as u32,
-                problem.batch().min(MAX_GRID_YZ) as u32,
-            ],
+    /// This kernel with k whole and with every cut of k that leaves no slice empty.
+    pub fn variants(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        device: &DeviceInfo,
+    ) -> impl Iterator<Item = Plan> + 'static {
+        let device = *device;
+        let cuts: &[u32] = match spec.split_k {
+            SplitK::Never => &[],
+            SplitK::Cluster => &CLUSTER_SPLITS,
+        };
+        let units = spec.units(&problem);
+        std::iter::once(1)
+            .chain(cuts.iter().copied().filter(move |&cut| {
+                // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
+                let steps = problem.k.div_ceil(spec.tile.bk as usize);
+                let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
+                whole && units * (cut as usize) < 2 * device.sm_count as usize
+            }))
+            .map(move |cut| Plan::with(spec, problem, &device, cut))
+    }
+
+    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo, split_k: u32) -> Self {
+        let [tiles_m, tiles_n] = spec.tiles(&problem);
+        let units = spec.units(&problem) as u32;
+        let sms = device.sm_count.max(1);
+        let (grid, cluster) = match spec.grid {
+            Grid::Tiles => (
+                [
+                    tiles_n as u32,
+                    tiles_m.min(MAX_GRID_YZ) as u32,
+                    problem.batch().min(MAX_GRID_YZ) as u32,
+                ],
+                1,
+            ),
+            Grid::Units => ([units * split_k, 1, 1], 1),
+            Grid::Persistent if split_k > 1 => ([units * split_k, 1, 1], split_k),
+            Grid::Persistent => ([units.min(sms), 1, 1], 1),
+            Grid::Pairs(_) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
+        };
+        let k_slice = match split_k {
+            1 => problem.k as u32,
+            _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
         };
         Plan {
             kernel: spec,
             problem,
             grid,
-            split_k: 1,
-            k_slice: problem.k as u32,
-            group_m: 1,
+            cluster,
+            split_k,
+            k_slice,
+            group_m: GROUP_M,
             workspace_bytes: 0,
-            predicted_us: predict_us(spec, &problem, device),
+            predicted_us: predict_us(spec, &problem, device, split_k, k_slice),
         }
+    }
+
+    /// What the copy engine has to know of A and B, for a kernel that reads them through it.
+    pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 2]> {
+        let [box_a, box_b] = self.kernel.copy_boxes?;
+        let problem = &self.problem;
+        let map = |layout: &OperandLayout, rows: usize, cols: usize, address: u64, copy_box: CopyBox| {
+            let along_rows = matches!(
+                layout.access(rows, cols, problem.dtype),
+                Access::ColVector | Access::ColScalar
+            );
+            let (inner, outer, stride) = if along_rows {
+                (rows, cols, layout.col_stride)
+            } else {
+                (cols, rows, layout.row_stride)
+            };
+            TensorMap::new(
+                address,
+                [inner, outer],
+                stride,
+                &problem.batch_dims,
+                &layout.batch_strides,
+                copy_box,
+            )
+        };
+        Some([
+            map(&problem.a, problem.m, problem.k, at.a, box_a),
+            map(&problem.b, problem.k, problem.n, at.b, box_b),
+        ])
     }
 
     /// The argument of the kernel: this plan with addresses and scalars. Pure, so that it can be checked anywhere.
@@ -191,20 +270,6 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Time by arithmetic (the busiest multiprocessor's tiles) or by memory, whichever is longer, plus the launch.
-fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo) -> f64 {
-    let tile = spec.tile;
-    let tiles = problem.m.div_ceil(tile.bm as usize) * problem.n.div_ceil(tile.bn as usize) * problem.batch();
-    let busiest = tiles.div_ceil(device.sm_count as usize) as f64;
-    let tile_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * problem.k as f64;
-    // TFLOP/s to FLOP/µs: 1e6.
-    let rate = device.fp32_peak_tflops() * 1e6 / device.sm_count as f64 * spec.efficiency.max(0.01) as f64;
-    let arithmetic_us = busiest * tile_flops / rate;
-    // GB/s to bytes/µs: 1e3.
-    let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * MEMORY_EFFICIENCY);
-    LAUNCH_US + arithmetic_us.max(memory_us)
-}
-
 /// What the planner makes of a problem: every row of the table with its predicted time or the reason of its refusal,
 /// and the choice. Its `Display` prints a table.
 #[derive(Clone, Debug)]
@@ -224,8 +289,10 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
         .map(|spec| {
             let verdict = match spec.refusal(&folded, device) {
                 Some(reason) => Err(reason),
-                None if spec.efficiency == 0.0 => Err("only by name".into()),
-                None => Ok(predict_us(spec, &folded, device)),
+                None if spec.cost.is_none() => Err("only by name".into()),
+                None => Ok(Plan::variants(spec, folded, device)
+                    .map(|plan| plan.predicted_us)
+                    .fold(f64::INFINITY, f64::min)),
             };
             (spec, verdict)
         })
@@ -325,6 +392,7 @@ mod tests {
             kernel: &kernels::TABLE[0],
             problem,
             grid: [1, 1, 1],
+            cluster: 1,
             split_k: 2,
             k_slice: 5,
             group_m: 8,
