@@ -72,23 +72,24 @@ impl Plan {
     pub fn new(problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
         problem.validate().map_err(Error::Problem)?;
         let problem = problem.folded();
-        match Plan::cheapest(&problem, device, |_| true) {
+        match Plan::candidates(&problem, device).min_by(cheaper) {
             Some(plan) => Ok(plan),
             None => Plan::forced(&kernels::TABLE[0], problem, device),
         }
     }
 
-    /// The cheapest of the plans for a valid, folded problem with a kernel that `available` allows.
-    pub(super) fn cheapest(
-        problem: &GemmProblem,
-        device: &DeviceInfo,
-        available: impl Fn(&KernelSpec) -> bool,
-    ) -> Option<Self> {
+    /// Every plan with a kernel that the planner considers, for a valid, folded problem.
+    pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
         kernels::TABLE
             .iter()
-            .filter(|spec| spec.cost.is_some() && available(spec) && spec.refusal(problem, device).is_none())
+            .filter(|spec| spec.cost.is_some() && spec.refusal(problem, device).is_none())
             .flat_map(|spec| Plan::variants(spec, *problem, device))
-            .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us))
+    }
+
+    /// Whether this build has machine code for the kernel.
+    #[cfg(feature = "cuda")]
+    pub fn is_built(&self) -> bool {
+        crate::modules::module(self.kernel.file).is_some()
     }
 
     /// The kernel of this name, whether or not it is a good choice.
@@ -110,7 +111,7 @@ impl Plan {
                 reason,
             }),
             None => Ok(Plan::variants(spec, problem, device)
-                .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us))
+                .min_by(cheaper)
                 .unwrap_or_else(|| Plan::with(spec, problem, device, 1))),
         }
     }
@@ -268,6 +269,11 @@ impl fmt::Display for Plan {
         }
         write!(f, ", about {:.1} µs", self.predicted_us)
     }
+}
+
+/// The order of plans by predicted time.
+pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
+    x.predicted_us.total_cmp(&y.predicted_us)
 }
 
 /// What the planner makes of a problem: every row of the table with its predicted time or the reason of its refusal,
