@@ -178,6 +178,22 @@ impl Needs {
     };
 }
 
+/// Ways of access with a unit column stride.
+const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
+/// Ways of access with a unit row stride.
+const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
+/// Columns (or rows) of the streamed matrix that a block of the `dot` kernels takes.
+const DOT_LINES: u32 = 4;
+/// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
+const AXPY_LINES: u32 = 32;
+/// Streams of a matrix are bound by memory; a block alone on a multiprocessor reaches a part of its share.
+const STREAM: Cost = Cost {
+    full: 0.2,
+    solo: 0.02,
+    resident: 4,
+    setup_us: 1.0,
+};
+
 /// Elements of a row of 128 bytes, which is what the swizzle of the copy engine works on.
 const SWIZZLE_WIDTH: u32 = 32;
 
@@ -257,6 +273,66 @@ impl KernelSpec {
             needs: Needs::ANY,
             cost: None,
             may_spill_on: &[],
+        }
+    }
+
+    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout.
+    const fn ffma(name: &'static str, tile: Tile, threads: u32, cost: Cost) -> Self {
+        KernelSpec {
+            role: Role::Production,
+            grid: Grid::Units,
+            epilogue: EpilogueSupport::Fused,
+            ..KernelSpec::rung(
+                0,
+                name,
+                "ffma/ffma_tiled",
+                tile,
+                threads,
+                "FP32 multiply-adds, any layout",
+            )
+        }
+        .candidate(cost)
+    }
+
+    /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
+    const fn few_rows(
+        name: &'static str,
+        rows: u32,
+        lines: u32,
+        threads: u32,
+        b: &'static [Access],
+        cost: Cost,
+    ) -> Self {
+        KernelSpec {
+            file: "ffma/gemv",
+            summary: "streams B once past a few rows of A",
+            needs: Needs {
+                b,
+                max_m: rows,
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma(name, Tile::block(rows, lines, 4), threads, cost)
+        }
+    }
+
+    /// A kernel that streams A past at most `cols` columns of B. It reads A along k or (`a` stored transposed) along m.
+    const fn few_cols(
+        name: &'static str,
+        cols: u32,
+        lines: u32,
+        threads: u32,
+        a: &'static [Access],
+        cost: Cost,
+    ) -> Self {
+        KernelSpec {
+            file: "ffma/gemv",
+            summary: "streams A once past a few columns of B",
+            needs: Needs {
+                a,
+                max_n: cols,
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma(name, Tile::block(lines, cols, 4), threads, cost)
         }
     }
 
@@ -795,6 +871,99 @@ pub const TABLE: &[KernelSpec] = &[
     )
     .dynamic_shared(50_688)
     .candidate(Cost::of_full_card(0.75)),
+    KernelSpec::few_rows("gemv_dot_m1", 1, DOT_LINES, 128, ALONG_COLS, STREAM),
+    KernelSpec::few_rows("gemv_dot_m2", 2, DOT_LINES, 128, ALONG_COLS, STREAM),
+    KernelSpec::few_rows("gemv_dot_m4", 4, DOT_LINES, 128, ALONG_COLS, STREAM),
+    KernelSpec::few_rows("gemv_dot_m8", 8, DOT_LINES, 128, ALONG_COLS, STREAM),
+    KernelSpec::few_rows("gemv_axpy_m1", 1, AXPY_LINES, 256, ALONG_ROWS, STREAM),
+    KernelSpec::few_rows("gemv_axpy_m2", 2, AXPY_LINES, 256, ALONG_ROWS, STREAM),
+    KernelSpec::few_rows("gemv_axpy_m4", 4, AXPY_LINES, 256, ALONG_ROWS, STREAM),
+    KernelSpec::few_rows("gemv_axpy_m8", 8, AXPY_LINES, 256, ALONG_ROWS, STREAM),
+    KernelSpec::few_cols("gemv_dot_n1", 1, DOT_LINES, 128, ALONG_ROWS, STREAM),
+    KernelSpec::few_cols("gemv_dot_n2", 2, DOT_LINES, 128, ALONG_ROWS, STREAM),
+    KernelSpec::few_cols("gemv_dot_n4", 4, DOT_LINES, 128, ALONG_ROWS, STREAM),
+    KernelSpec::few_cols("gemv_dot_n8", 8, DOT_LINES, 128, ALONG_ROWS, STREAM),
+    KernelSpec::few_cols("gemv_axpy_n1", 1, AXPY_LINES, 256, ALONG_COLS, STREAM),
+    KernelSpec::few_cols("gemv_axpy_n2", 2, AXPY_LINES, 256, ALONG_COLS, STREAM),
+    KernelSpec::few_cols("gemv_axpy_n4", 4, AXPY_LINES, 256, ALONG_COLS, STREAM),
+    KernelSpec::few_cols("gemv_axpy_n8", 8, AXPY_LINES, 256, ALONG_COLS, STREAM),
+    KernelSpec::ffma(
+        "ffma_128x128",
+        Tile::block(128, 128, 16).thread(8, 16).stages(2),
+        128,
+        Cost {
+            full: 0.7,
+            solo: 0.5,
+            resident: 2,
+            setup_us: 1.5,
+        },
+    ),
+    KernelSpec::ffma(
+        "ffma_64x128",
+        Tile::block(64, 128, 16).thread(8, 8).stages(2),
+        128,
+        Cost {
+            full: 0.62,
+            solo: 0.3,
+            resident: 3,
+            setup_us: 1.5,
+        },
+    ),
+    KernelSpec::ffma(
+        "ffma_64x64",
+        Tile::block(64, 64, 32).thread(8, 8).stages(2),
+        128,
+        Cost {
+            full: 0.55,
+            solo: 0.25,
+            resident: 3,
+            setup_us: 1.5,
+        },
+    ),
+    KernelSpec::ffma(
+        "ffma_32x128",
+        Tile::block(32, 128, 32).thread(8, 8).stages(2),
+        128,
+        Cost {
+            full: 0.48,
+            solo: 0.3,
+            resident: 2,
+            setup_us: 1.5,
+        },
+    ),
+    KernelSpec::ffma(
+        "ffma_32x64",
+        Tile::block(32, 64, 32).thread(8, 8).stages(2),
+        64,
+        Cost {
+            full: 0.45,
+            solo: 0.2,
+            resident: 3,
+            setup_us: 1.5,
+        },
+    ),
+    KernelSpec::ffma(
+        "ffma_16x128",
+        Tile::block(16, 128, 32).thread(8, 8).stages(2),
+        128,
+        Cost {
+            full: 0.38,
+            solo: 0.2,
+            resident: 2,
+            setup_us: 1.5,
+        },
+    ),
+    KernelSpec::ffma(
+        "ffma_32x32",
+        Tile::block(32, 32, 32).thread(4, 8).stages(2),
+        64,
+        Cost {
+            full: 0.36,
+            solo: 0.12,
+            resident: 4,
+            setup_us: 1.5,
+        },
+    ),
     KernelSpec::tf32x3_sm90(
         "gemm_tf32x3_sm90_128x128_pair_nt",
         Layout::NT,
