@@ -48,6 +48,9 @@ struct Arguments {
     /// Measure the planner's choice on the shapes of networks instead of every kernel on squares
     #[arg(long)]
     grid: bool,
+    /// With --grid: measure everything that the planner considers, and how well it predicts and chooses
+    #[arg(long, requires = "grid")]
+    every_plan: bool,
     /// Print the kernels and their tiles, and nothing else
     #[arg(long)]
     list: bool,
@@ -153,9 +156,10 @@ fn measure_or_list(arguments: &Arguments, cases: &[Case], kernels: &[&'static Ke
             return Err(error.context("nothing was measured; these are the kernels"));
         }
     };
-    let report = match arguments.grid {
-        true => measure::grid(&gpu, arguments)?,
-        false => measure::ladder(&gpu, arguments, cases, kernels)?,
+    let report = match (arguments.grid, arguments.every_plan) {
+        (true, true) => measure::every_plan(&gpu, arguments, kernels)?,
+        (true, false) => measure::grid(&gpu, arguments)?,
+        (false, _) => measure::ladder(&gpu, arguments, cases, kernels)?,
     };
     match &arguments.out {
         Some(folder) => print::write(&report, folder),
