@@ -1,18 +1,23 @@
 //! What a kernel costs: the model by which the planner compares kernels. Its constants are measured on an H100 and stand
 //! in the rows of the kernel table; clock, lanes and multiprocessors of the device at hand scale them.
 
-use super::kernels::{Arithmetic, KernelSpec};
+use super::kernels::{Arithmetic, Grid, KernelSpec};
 use super::problem::GemmProblem;
 use crate::device::DeviceInfo;
 
 /// What a launch costs beside its work, in µs: measured on an H100 with an empty kernel.
-const LAUNCH_US: f64 = 2.5;
-/// What it costs more to launch clusters and to add up the slices of a tile inside one, in µs.
-const CLUSTER_US: f64 = 1.0;
-/// Fraction of the datasheet's memory bandwidth that a streaming kernel reaches, measured on an H100.
-const MEMORY_EFFICIENCY: f64 = 0.85;
-/// Clusters live within groups of this many multiprocessors.
-const CLUSTER_NEIGHBOURHOOD: u32 = 16;
+const LAUNCH_US: f64 = 2.2;
+
+/// What a cut of k costs beside its blocks, in µs, and the fraction of the multiprocessors on which clusters of so many
+/// blocks find room: a cluster lives within one group of multiprocessors, and groups differ in size.
+const fn cluster(blocks: u32) -> (f64, f64) {
+    match blocks {
+        1 => (0.0, 1.0),
+        2 => (1.0, 1.0),
+        4 => (1.2, 0.93),
+        _ => (1.6, 0.85),
+    }
+}
 
 /// The costs of a kernel's block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,16 +30,19 @@ pub struct Cost {
     pub resident: u32,
     /// What a block takes beside its multiplications (first loads, epilogue), in µs.
     pub setup_us: f32,
+    /// Fraction of the datasheet's memory bandwidth that it reaches where memory is the limit.
+    pub stream: f32,
 }
 
 impl Cost {
-    /// Where only the speed of a full card is known.
-    pub const fn of_full_card(full: f32) -> Self {
+    /// These costs, in the order of the fields.
+    pub const fn measured(full: f32, solo: f32, resident: u32, setup_us: f32, stream: f32) -> Self {
         Cost {
             full,
-            solo: full,
-            resident: 1,
-            setup_us: 0.0,
+            solo,
+            resident,
+            setup_us,
+            stream,
         }
     }
 }
@@ -46,16 +54,12 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         return f64::INFINITY;
     };
     let tile = spec.tile;
-    let slots = match split_k {
-        1 => device.sm_count,
-        _ => device.sm_count / CLUSTER_NEIGHBOURHOOD * CLUSTER_NEIGHBOURHOOD,
-    }
-    .max(1) as usize;
-    let [tiles_m, tiles_n] = spec.tiles(problem);
-    let blocks = tiles_m
-        .saturating_mul(tiles_n)
-        .saturating_mul(problem.batch())
-        .saturating_mul(split_k as usize);
+    let (split_us, share) = cluster(split_k);
+    let slots = ((device.sm_count as f64 * share) as u32 / split_k * split_k).max(1) as usize;
+    let blocks = spec.units(problem).saturating_mul(match spec.grid {
+        Grid::Pairs(_) => 2,
+        _ => split_k as usize,
+    });
 
     let flops = 2.0 * tile.bm as f64 * tile.bn as f64 * (k_slice as f64 / tile.bk as f64).ceil() * tile.bk as f64;
     let peak = device.peak_flops_per_us(spec.arithmetic);
@@ -70,12 +74,9 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
     if rest > 0 {
         arithmetic_us += together(rest.div_ceil(slots) as f64);
     }
-    if split_k > 1 {
-        arithmetic_us += CLUSTER_US;
-    }
     // GB/s to bytes/µs: 1e3.
-    let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * MEMORY_EFFICIENCY);
-    LAUNCH_US + arithmetic_us.max(memory_us)
+    let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * cost.stream as f64);
+    LAUNCH_US + split_us + arithmetic_us.max(memory_us)
 }
 
 impl DeviceInfo {

@@ -358,6 +358,74 @@ mod tests {
     }
 
     #[test]
+    fn a_few_rows_stream_the_weights_in_either_storage_order() {
+        let kernel = |m, n, k, b| {
+            let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), b);
+            Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
+        };
+        assert_eq!(kernel(1, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m1");
+        assert_eq!(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m4");
+        assert_eq!(kernel(8, 4096, 4096, OperandLayout::row_major(4096)), "gemv_axpy_m8");
+        assert_eq!(kernel(4096, 1, 4096, OperandLayout::row_major(1)), "gemv_dot_n1");
+    }
+
+    #[test]
+    fn tensor_cores_are_used_where_precision_device_and_operands_allow() {
+        let plan = |precision, b: OperandLayout, device: &DeviceInfo| {
+            let mut problem = GemmProblem::new(2048, 2048, 2048, OperandLayout::row_major(2048), b);
+            problem.precision = precision;
+            Plan::new(&problem, device).unwrap()
+        };
+        let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
+        let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
+        assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
+        for (precision, b, device) in [
+            (Precision::Fp32Strict, col, DeviceInfo::H100),
+            (Precision::Fp32, col, DeviceInfo::A100),
+            (Precision::Fp32, row.with_align(4), DeviceInfo::H100),
+        ] {
+            let plan = plan(precision, b, &device);
+            assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
+        }
+    }
+
+    #[test]
+    fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
+        let plan = |m, n, k| {
+            let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+            Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        };
+        let cut = plan(64, 768, 3072);
+        assert!(cut.split_k > 1, "{cut}");
+        assert_eq!(cut.cluster, cut.split_k);
+        assert_eq!(plan(8192, 8192, 8192).split_k, 1);
+        for k in [1, 31, 33, 96, 100, 257, 1000] {
+            for spec in kernels::TABLE {
+                let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+                for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
+                    assert!((plan.split_k - 1) * plan.k_slice < k as u32, "{plan}");
+                    assert!(plan.split_k * plan.k_slice >= k as u32, "{plan}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fused_epilogue_gets_a_kernel_that_has_it() {
+        for device in [DeviceInfo::H100, DeviceInfo::RTX_4090] {
+            for (m, n, k) in [(1, 1, 1), (5, 700, 33), (300, 10, 7), (4096, 4096, 768)] {
+                let mut problem = GemmProblem::row_major(m, n, k);
+                problem.a = OperandLayout::strided(3 * k as i64, 3);
+                problem.b = OperandLayout::strided(3 * n as i64, 3);
+                problem.epilogue.bias = true;
+                problem.epilogue.activation = Activation::GeluErf;
+                let plan = Plan::new(&problem, &device).unwrap();
+                assert_eq!(plan.kernel.refusal(&plan.problem, &device), None);
+            }
+        }
+    }
+
+    #[test]
     fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
         let problem = GemmProblem::row_major(64, 64, 64);
         let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
