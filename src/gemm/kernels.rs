@@ -268,7 +268,8 @@ impl KernelSpec {
         }
     }
 
-    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout.
+    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout, k cut across a cluster where there
+    /// are few tiles.
     const fn ffma(name: &'static str, tile: Tile, threads: u32, cost: Cost) -> Self {
         KernelSpec {
             role: Role::Production,
@@ -286,12 +287,11 @@ impl KernelSpec {
         .candidate(cost)
     }
 
-    /// The same with asynchronous copies, and k cut across a cluster where there are few tiles.
+    /// The same with asynchronous copies.
     const fn ffma_pipelined(name: &'static str, tile: Tile, threads: u32, shared: u32, cost: Cost) -> Self {
         KernelSpec {
             file: "ffma/ffma_pipelined",
             summary: "FP32 multiply-adds, any layout, asynchronous copies",
-            split_k: SplitK::Cluster,
             ..KernelSpec::ffma(name, tile, threads, cost)
         }
         .dynamic_shared(shared)
@@ -308,6 +308,7 @@ impl KernelSpec {
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
+            split_k: SplitK::Never,
             summary: "streams B once past a few rows of A",
             needs: Needs {
                 b,
@@ -329,6 +330,7 @@ impl KernelSpec {
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
+            split_k: SplitK::Never,
             summary: "streams A once past a few columns of B",
             needs: Needs {
                 a,
@@ -1000,6 +1002,12 @@ pub const TABLE: &[KernelSpec] = &[
         256,
         ALONG_COLS,
         Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+    ),
+    KernelSpec::ffma(
+        "ffma_128x256",
+        Tile::block(128, 256, 16).thread(8, 16).stages(2),
+        256,
+        Cost::measured(0.74, 0.74, 1, 4.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_128x128",
