@@ -66,22 +66,40 @@ struct Source {
     const float* data;
     int64_t row_stride, k_stride;
     int rows;
-    enum Run : int { kAlongK, kAlongRows, kScattered } run;   // where 16-byte reads lead
+    int run;   // where neighbours lead (0: nowhere), plus kVectors where four of them can be read at once
+
+    static constexpr int kVectors = 1, kAlongK = 2, kAlongRows = 4;
 
     static __device__ __forceinline__ Source of_a(const GemmArgs& args, int batch) {
+        const int run = args.a_access == kRowVector   ? kAlongK + kVectors
+                        : args.a_access == kRowScalar ? kAlongK
+                        : args.a_access == kColVector ? kAlongRows + kVectors
+                        : args.a_access == kColScalar ? kAlongRows
+                                                      : 0;
         return {static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch), args.a.row_stride,
-                args.a.col_stride, args.m,
-                args.a_access == kRowVector ? kAlongK : args.a_access == kColVector ? kAlongRows : kScattered};
+                args.a.col_stride, args.m, run};
     }
     static __device__ __forceinline__ Source of_b(const GemmArgs& args, int batch) {
+        const int run = args.b_access == kColVector   ? kAlongK + kVectors
+                        : args.b_access == kColScalar ? kAlongK
+                        : args.b_access == kRowVector ? kAlongRows + kVectors
+                        : args.b_access == kRowScalar ? kAlongRows
+                                                      : 0;
         return {static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch), args.b.col_stride,
-                args.b.row_stride, args.n,
-                args.b_access == kColVector ? kAlongK : args.b_access == kRowVector ? kAlongRows : kScattered};
+                args.b.row_stride, args.n, run};
     }
+    __device__ __forceinline__ bool along_k() const { return (run & kAlongK) != 0; }
+    __device__ __forceinline__ bool along_rows() const { return (run & kAlongRows) != 0; }
+    __device__ __forceinline__ bool vectors() const { return (run & kVectors) != 0; }
 };
 
 __device__ __forceinline__ float4 load_vector(const float* address) {
     return __ldg(reinterpret_cast<const float4*>(address));
+}
+
+// The same where four neighbours do not start on 16 bytes.
+__device__ __forceinline__ float4 load_neighbours(const float* address) {
+    return make_float4(__ldg(address), __ldg(address + 1), __ldg(address + 2), __ldg(address + 3));
 }
 
 // Up to four neighbours, `valid` of them inside the matrix (any number ≤ 0: none); zeros outside.
@@ -104,7 +122,8 @@ __device__ __forceinline__ constexpr int chunk_swizzle(int k) {
 // Moves ROWS × BK tiles with THREADS threads, in 4 × 4 pieces. Accesses of 16 bytes go through memory eight lanes at a
 // time, so eight neighbouring lanes read along the dimension that is contiguous: 2 × 4 pieces along k, 64 bytes of each
 // row, or 8 × 1 along rows, 128 bytes of each k. The swizzle spreads both over all banks when they are stored.
-template <int ROWS, int BK, int THREADS>
+// With QUICK_SCALARS, operands that do not start on 16 bytes are read without guards inside the matrix, too.
+template <int ROWS, int BK, int THREADS, bool QUICK_SCALARS>
 struct TileLoader {
     static constexpr int kPieces = ROWS * BK / (kVec * kVec);
     static constexpr int kEach = (kPieces + THREADS - 1) / THREADS;        // pieces a thread moves
@@ -125,7 +144,7 @@ struct TileLoader {
     __device__ __forceinline__ void start(const Source& from, int thread, int first_row, int first_k) {
         source = from;
         const int band = thread / kPerBand, piece = thread % kPerBand;
-        const bool along_rows = source.run == Source::kAlongRows;
+        const bool along_rows = source.along_rows();
         const int across = along_rows ? piece % kAcross : piece / 4 % kAcross;
         row = (band * kAcross + across) * kVec;
         k = (along_rows ? piece / kAcross : piece / (4 * kAcross) * 4 + piece % 4) * kVec;
@@ -138,13 +157,15 @@ struct TileLoader {
     // Global memory → registers, for the tile that has `k_left` elements of k before its slice ends.
     __device__ __forceinline__ void fetch(int k_left) {
         if (active) {
-            if (rows_inside && k_left >= BK && source.run != Source::kScattered) {
-                const int64_t step = source.run == Source::kAlongK ? source.row_stride : source.k_stride;
+            const bool quick = source.vectors() || (QUICK_SCALARS && source.run != 0);
+            if (rows_inside && k_left >= BK && quick) {
+                const int64_t step = source.along_k() ? source.row_stride : source.k_stride;
 #pragma unroll
                 for (int piece = 0; piece < kEach; ++piece) {
                     const float* from = address + piece * kRowStep * source.row_stride;
 #pragma unroll
-                    for (int i = 0; i < kVec; ++i) staged[piece][i] = load_vector(from + i * step);
+                    for (int i = 0; i < kVec; ++i)
+                        staged[piece][i] = !QUICK_SCALARS || source.vectors() ? load_vector(from + i * step) : load_neighbours(from + i * step);
                 }
             } else {
                 fetch_guarded(k_left - k);
@@ -154,7 +175,7 @@ struct TileLoader {
     }
 
     __device__ __forceinline__ void fetch_guarded(int k_left) {
-        const bool along_rows = source.run == Source::kAlongRows;
+        const bool along_rows = source.along_rows();
         const int64_t step = along_rows ? source.k_stride : source.row_stride;
         const int64_t inner = along_rows ? source.row_stride : source.k_stride;
 #pragma unroll
@@ -166,7 +187,7 @@ struct TileLoader {
 #pragma unroll
             for (int i = 0; i < kVec; ++i) {
                 const int valid = i < outer_left ? inner_left : 0;
-                if (valid >= kVec && source.run != Source::kScattered) {
+                if (valid >= kVec && source.vectors()) {
                     staged[piece][i] = load_vector(from + i * step);
                 } else {
                     staged[piece][i] = load_guarded(from + i * step, inner, valid);
@@ -182,7 +203,7 @@ struct TileLoader {
         for (int piece = 0; piece < kEach; ++piece) {
             const float4* v = staged[piece];
             float* to = &tile[k][(row + piece * kRowStep) ^ chunk_swizzle<ROWS>(k) * kVec];
-            if (source.run == Source::kAlongRows) {
+            if (source.along_rows()) {
 #pragma unroll
                 for (int i = 0; i < kVec; ++i) *reinterpret_cast<float4*>(to + i * ROWS) = v[i];
             } else {

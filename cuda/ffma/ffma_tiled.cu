@@ -20,6 +20,7 @@ struct Tiled {
     static constexpr int kWarpsM = BM / Thread::kWarpM, kWarpsN = BN / Thread::kWarpN;
     static constexpr int kGroup = kWarpsM * kWarpsN * kWarp;   // threads that cover the tile once
     static constexpr int kThreads = kGroup * WARPS_K;
+    static constexpr bool kQuickScalars = BM <= 64 && BN <= 64;   // larger tiles have no registers left for it
     static constexpr int kSteps = BK / WARPS_K;                // steps of k for one group in one tile
     static_assert(kWarpsM * Thread::kWarpM == BM && kWarpsN * Thread::kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kSteps * WARPS_K == BK && kSteps % 8 == 0, "groups share a tile's steps evenly, in whole swizzles");
@@ -46,8 +47,8 @@ struct Tiled {
 
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const WorkUnit work = work_unit<BM, BN>(args, grid, blockIdx.x);
-        TileLoader<BM, BK, kThreads> a;
-        TileLoader<BN, BK, kThreads> b;
+        TileLoader<BM, BK, kThreads, kQuickScalars> a;
+        TileLoader<BN, BK, kThreads, kQuickScalars> b;
         a.start(Source::of_a(args, work.batch), thread, work.row, work.k_begin);
         b.start(Source::of_b(args, work.batch), thread, work.col, work.k_begin);
 

@@ -275,6 +275,7 @@ impl KernelSpec {
             role: Role::Production,
             grid: Grid::Units,
             epilogue: EpilogueSupport::Fused,
+            split_k: SplitK::Cluster,
             ..KernelSpec::rung(
                 0,
                 name,
