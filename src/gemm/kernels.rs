@@ -1011,12 +1011,6 @@ pub const TABLE: &[KernelSpec] = &[
         Cost::measured(0.74, 0.74, 1, 4.0, 0.75),
     ),
     KernelSpec::ffma(
-        "ffma_128x128",
-        Tile::block(128, 128, 16).thread(8, 16).stages(2),
-        128,
-        Cost::measured(0.74, 0.370, 2, 5.0, 0.75),
-    ),
-    KernelSpec::ffma(
         "ffma_64x128",
         Tile::block(64, 128, 16).thread(8, 8).stages(2),
         128,
