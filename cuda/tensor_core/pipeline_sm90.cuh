@@ -71,12 +71,12 @@ struct Config {
     static constexpr bool HEADS = S_MAJOR == Major::kRows;
     static constexpr bool TAILS = PRODUCTS == 3;
     static constexpr int CONVERTED_BYTES = (HEADS + TAILS) * S_BYTES;
-    static constexpr int SLOTS = CONVERTED_BYTES > 0 ? 3 : 0;
+    static constexpr int SLOTS = 3;
     static constexpr int FEEDERS = (CONVERTED_BYTES > 0 ? 2 : 1) * kWarpgroup;
     static constexpr int CONVERTERS = FEEDERS - kWarp;
     static constexpr int THREADS = FEEDERS + kConsumers;
-    static constexpr int CONSUMER_REGISTERS = CONVERTED_BYTES > 0 ? 216 : 240;
-    static constexpr int FEEDER_REGISTERS = CONVERTED_BYTES > 0 ? 40 : 24;
+    static constexpr int CONSUMER_REGISTERS = CONVERTED_BYTES > 0 ? 216 : 232;
+    static constexpr int FEEDER_REGISTERS = 40;
     static_assert(CONSUMER_REGISTERS * kConsumers + FEEDER_REGISTERS * FEEDERS <= kRegisters,
                   "a block's registers fit into a multiprocessor");
 
