@@ -6,6 +6,8 @@ pub mod error;
 pub mod gemm;
 #[cfg(feature = "cuda")]
 pub mod modules;
+#[cfg(any(feature = "cuda", test))]
+mod plan_cache;
 pub mod transpose;
 
 pub use candle::{linear, linear_b, linear_no_bias, matmul, permute, transpose, Gemm, Linear, SgemmExt, TransposeExt};

@@ -50,8 +50,16 @@ impl Gpu {
     /// If there is none, or CUDA or cuBLAS fail.
     pub fn open() -> Result<Self> {
         let cuda = CudaContext::new(0).context("no usable NVIDIA GPU")?;
-        cuda.bind_to_thread()?;
-        let stream = cuda.new_stream()?;
+        Gpu::on(cuda.new_stream()?)
+    }
+
+    /// The GPU of this stream, with its FFMA peak measured.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::open`].
+    pub fn on(stream: Arc<CudaStream>) -> Result<Self> {
+        stream.context().bind_to_thread()?;
         let blas = CudaBlas::new(stream.clone()).context("cuBLAS cannot start")?;
         let context = CurrentContext::get()?;
         let clock_mhz = context.info().clock_mhz as f64;

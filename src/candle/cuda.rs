@@ -3,11 +3,11 @@
 use super::layout::Product;
 use crate::device::CurrentContext;
 use crate::gemm::plan::Addresses;
-use crate::gemm::{cache, launch};
+use crate::gemm::{cache, launch, tune};
 use candle_core::backend::BackendStorage;
 use candle_core::cuda_backend::WrapErr;
 use candle_core::{CudaStorage, Error, Result};
-use cudarc::driver::{DevicePtr, DevicePtrMut};
+use cudarc::driver::{sys, CudaStream, DevicePtr, DevicePtrMut};
 
 /// The operand that is added to the product.
 pub(super) enum Addend<'a> {
@@ -30,7 +30,9 @@ pub(super) fn run(
     let stream = device.cuda_stream();
     stream.context().bind_to_thread().w()?;
     let context = CurrentContext::get().map_err(Error::wrap)?;
-    let plan = cache::plan(&context, &product.problem, kernel).map_err(Error::wrap)?;
+    // Tuning waits for the device, which a stream that is being captured into a graph forbids.
+    let measured = tune::asked_for() && !capturing(&stream)?;
+    let plan = cache::plan(&context, &product.problem, kernel, measured).map_err(Error::wrap)?;
 
     // SAFETY: every element is written by the launches below before anything reads it on this stream.
     let mut d = unsafe { device.alloc::<f32>(product.shape.elem_count()) }?;
@@ -73,4 +75,10 @@ pub(super) fn run(
         }
     }
     Ok(CudaStorage::wrap_cuda_slice(d, device.clone()))
+}
+
+/// Whether what is queued on the stream is being recorded instead of run.
+fn capturing(stream: &CudaStream) -> Result<bool> {
+    let status = stream.capture_status().w()?;
+    Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }

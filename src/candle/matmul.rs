@@ -185,7 +185,7 @@ impl Gemm {
     fn fuses(&self, device: &Device) -> bool {
         let mut kernels = kernels::TABLE.iter().filter(|spec| match &self.kernel {
             Some(name) => spec.name == name,
-            None => spec.efficiency > 0.0,
+            None => spec.cost.is_some(),
         });
         device.is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
     }
