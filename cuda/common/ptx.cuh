@@ -13,12 +13,6 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// The same value, but as the compiler sees it a new one: what is computed from it is not kept in registers across a loop.
-__device__ __forceinline__ int opaque(int value) {
-    asm volatile("" : "+r"(value));
-    return value;
-}
-
 // ---- cp.async (sm_80): global to shared memory without registers. PTX: "cp.async" ------------------------------
 
 // Copies 16 bytes, bypassing L1. Only the first `valid_bytes` are read; the rest of the 16 becomes zero.

@@ -284,7 +284,7 @@ __device__ __forceinline__ void convert(const Shared<CONFIG>& shared, Work<CONFI
         for (int stage = 0; stage < stages; ++stage) {
             ptx::mbarrier_wait(shared.converted_empty(converted.slot), converted.phase ^ 1);
             ptx::mbarrier_wait(shared.raw_full(raw.slot), raw.phase);
-            if constexpr (CONFIG::HEADS) thread = ptx::opaque(thread);
+            if constexpr (CONFIG::HEADS) thread = ptx::recompute(thread);
             const char* from = shared.s(raw.slot);
             char* head = shared.converted(converted.slot);
             char* tail = head + CONFIG::HEADS * CONFIG::S_BYTES;
