@@ -27,6 +27,7 @@
 #include "../common/epilogue.cuh"
 #include "../common/gemm_args.cuh"
 #include "../common/ptx.cuh"
+#include "exact.cuh"
 #include "split.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -37,7 +38,6 @@ constexpr int BM = 128;              // rows of R a block
 constexpr int BK = 32;               // one row of a tile: 128 bytes, the width of the swizzle
 constexpr int kStepK = 8;            // k of one wgmma
 constexpr int kSteps = BK / kStepK;
-constexpr int kWarp = 32;
 constexpr int kWarpgroup = 128;
 constexpr int kConsumers = 2 * kWarpgroup;   // threads that multiply
 constexpr int kConsumerWarps = kConsumers / kWarp;
@@ -388,26 +388,6 @@ __device__ __forceinline__ void visit_fragments(const char* tile, const Place<CO
 }
 
 // ---- non-finite sums -------------------------------------------------------------------------------------------
-
-__device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823466e+38f; }
-
-// Σ a(row, k)·b(k, col) over a range of k in FP32, by the 32 lanes of a warp together.
-__device__ __forceinline__ float warp_dot(const GemmArgs& args, int batch, int row, int col, int k_begin, int k_end) {
-    const float* a = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch) +
-                     row * args.a.row_stride;
-    const float* b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch) +
-                     col * args.b.col_stride;
-    constexpr unsigned kAll = 0xFFFFFFFFu;
-    float sum = 0.0f;
-    for (int first = k_begin; first < k_end; first += kWarp) {
-        const int k = first + threadIdx.x % kWarp;
-        if (k < k_end) sum = fmaf(a[k * args.a.col_stride], b[k * args.b.row_stride], sum);
-        if (__any_sync(kAll, isnan(sum))) break;   // NaN stays NaN
-    }
-#pragma unroll
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kAll, sum, distance);
-    return sum;
-}
 
 // Replaces the sums that are not finite by what FP32 arithmetic says. Rare, so small rather than fast: the registers
 // are turned around like a drum, so that one copy of the code serves all of them.
