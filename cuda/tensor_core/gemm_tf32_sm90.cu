@@ -23,8 +23,8 @@
 
 namespace {
 
-template <int BN, Major MAJOR, Major S_MAJOR, bool SWAPPED, int MULTICAST>
-using Tf32 = Config<1, BN, MAJOR, S_MAJOR, SWAPPED, MULTICAST>;
+template <int BM, int BN, Major MAJOR, Major S_MAJOR, bool SWAPPED, int MULTICAST>
+using Tf32 = Config<1, BM, BN, MAJOR, S_MAJOR, SWAPPED, MULTICAST>;
 
 using Fragments = uint32_t[kSteps][4];
 
@@ -50,7 +50,7 @@ struct Consumer {
         return ptx::wgmma_descriptor_swizzle128(ptx::shared_address(tile));
     }
     __device__ __forceinline__ uint64_t r() const {   // this warpgroup's 64 rows
-        constexpr int kWarps = kWarpgroup / kWarp, kHalf = BM / 2 * kTileRow;
+        constexpr int kWarps = kWarpgroup / kWarp, kHalf = kConsumerRows * kTileRow;
         return ptx::wgmma_descriptor_swizzle128(ptx::shared_address(shared.r(raw.slot) + place.warp / kWarps * kHalf));
     }
     // Gives a stage back to the feeders.
@@ -128,7 +128,7 @@ struct Consumer {
 
 }  // namespace
 
-// NAME, rows of S, orientation of R and of S, swapped, multicast.
+// NAME, rows of R, rows of S, orientation of R and of S, swapped, multicast.
 #define GEMM_TF32_SM90(NAME, ...)                                                                                      \
     extern "C" __global__ void __launch_bounds__(Tf32<__VA_ARGS__>::THREADS, 1)                                        \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                         \
@@ -137,29 +137,29 @@ struct Consumer {
     }
 
 // Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
-GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_nt, 256, Major::kK, Major::kK, false, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_tt, 256, Major::kRows, Major::kK, false, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_256x128_pair_nn, 256, Major::kRows, Major::kK, true, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x128_pair_tn, 128, Major::kRows, Major::kRows, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_nt, 128, 256, Major::kK, Major::kK, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_tt, 128, 256, Major::kRows, Major::kK, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_256x128_pair_nn, 128, 256, Major::kRows, Major::kK, true, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x128_pair_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
 
 // Problems with few tiles: a cluster of split_k blocks cuts k.
-GEMM_TF32_SM90(gemm_tf32_sm90_128x128_nt, 128, Major::kK, Major::kK, false, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x128_tt, 128, Major::kRows, Major::kK, false, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x128_nn, 128, Major::kRows, Major::kK, true, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x128_tn, 128, Major::kRows, Major::kRows, false, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x128_tt, 128, 128, Major::kRows, Major::kK, false, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x128_nn, 128, 128, Major::kRows, Major::kK, true, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x128_tn, 128, 128, Major::kRows, Major::kRows, false, 1)
 
 // Few columns.
-GEMM_TF32_SM90(gemm_tf32_sm90_128x64_nt, 64, Major::kK, Major::kK, false, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x64_tt, 64, Major::kRows, Major::kK, false, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x64_nn, 64, Major::kK, Major::kRows, false, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x64_tn, 64, Major::kRows, Major::kRows, false, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x64_nt, 128, 64, Major::kK, Major::kK, false, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x64_tt, 128, 64, Major::kRows, Major::kK, false, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x64_nn, 128, 64, Major::kK, Major::kRows, false, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x64_tn, 128, 64, Major::kRows, Major::kRows, false, 1)
 
 // Few rows: the weights are R.
-GEMM_TF32_SM90(gemm_tf32_sm90_64x128_nt, 64, Major::kK, Major::kK, true, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_32x128_nt, 32, Major::kK, Major::kK, true, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_16x128_nt, 16, Major::kK, Major::kK, true, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_64x128_nn, 64, Major::kRows, Major::kK, true, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_32x128_nn, 32, Major::kRows, Major::kK, true, 1)
-GEMM_TF32_SM90(gemm_tf32_sm90_16x128_nn, 16, Major::kRows, Major::kK, true, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_64x128_nt, 128, 64, Major::kK, Major::kK, true, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_32x128_nt, 128, 32, Major::kK, Major::kK, true, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_16x128_nt, 128, 16, Major::kK, Major::kK, true, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_64x128_nn, 128, 64, Major::kRows, Major::kK, true, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_32x128_nn, 128, 32, Major::kRows, Major::kK, true, 1)
+GEMM_TF32_SM90(gemm_tf32_sm90_16x128_nn, 128, 16, Major::kRows, Major::kK, true, 1)
 
 #endif  // sm_90a

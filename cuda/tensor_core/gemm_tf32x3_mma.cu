@@ -65,7 +65,7 @@ struct Copies {
     static constexpr int kWordLanes = Shape::LINE < THREADS ? Shape::LINE : THREADS;
     static constexpr int kWordLines = THREADS / kWordLanes;
     static constexpr int kWordTurns = Shape::LINES / kWordLines;
-    static_assert(kVectorTurns * kVectorLines == Shape::LINES && kVectorLines % 8 == 0,
+    static_assert(kVectorTurns * kVectorLines == Shape::LINES && kVectorLines % (ALONG_K ? 8 : 4) == 0,
                   "turns are whole, and a thread's chunks are permuted alike in all of them");
     static_assert(kWordTurns * kWordLines == Shape::LINES && kWordLanes == Shape::LINE, "turns are whole");
 

@@ -32,8 +32,8 @@
 
 namespace {
 
-template <int BN, Major MAJOR, Major S_MAJOR, bool SWAPPED, int MULTICAST>
-using Tf32x3 = Config<3, BN, MAJOR, S_MAJOR, SWAPPED, MULTICAST>;
+template <int BM, int BN, Major MAJOR, Major S_MAJOR, bool SWAPPED, int MULTICAST>
+using Tf32x3 = Config<3, BM, BN, MAJOR, S_MAJOR, SWAPPED, MULTICAST>;
 
 struct Fragments {
     uint32_t head[kSteps][4], tail[kSteps][4];
@@ -131,7 +131,7 @@ struct Consumer {
 
 }  // namespace
 
-// NAME, rows of S, orientation of R and of S, swapped, multicast.
+// NAME, rows of R, rows of S, orientation of R and of S, swapped, multicast.
 #define GEMM_TF32X3_SM90(NAME, ...)                                                                                    \
     extern "C" __global__ void __launch_bounds__(Tf32x3<__VA_ARGS__>::THREADS, 1)                                      \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                         \
@@ -140,36 +140,46 @@ struct Consumer {
     }
 
 // Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nt, 128, Major::kK, Major::kK, false, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tt, 128, Major::kRows, Major::kK, false, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nn, 128, Major::kRows, Major::kK, true, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tn, 128, Major::kRows, Major::kRows, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nt, 128, 128, Major::kK, Major::kK, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tt, 128, 128, Major::kRows, Major::kK, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nn, 128, 128, Major::kRows, Major::kK, true, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
 
 // Problems with few tiles: a cluster of split_k blocks (1, 2, 4 or 8) cuts k.
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nt, 128, Major::kK, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_tt, 128, Major::kRows, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nn, 128, Major::kRows, Major::kK, true, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_tn, 128, Major::kRows, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_tt, 128, 128, Major::kRows, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nn, 128, 128, Major::kRows, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_tn, 128, 128, Major::kRows, Major::kRows, false, 1)
 
 // Narrow n: a few columns of B beside 128 rows of A.
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_nt, 64, Major::kK, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_nt, 32, Major::kK, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x16_nt, 16, Major::kK, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_tt, 64, Major::kRows, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_tt, 32, Major::kRows, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x16_tt, 16, Major::kRows, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_nt, 128, 64, Major::kK, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_nt, 128, 32, Major::kK, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x16_nt, 128, 16, Major::kK, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_tt, 128, 64, Major::kRows, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_tt, 128, 32, Major::kRows, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x16_tt, 128, 16, Major::kRows, Major::kK, false, 1)
 
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_nn, 64, Major::kK, Major::kRows, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_nn, 32, Major::kK, Major::kRows, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_tn, 64, Major::kRows, Major::kRows, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_tn, 32, Major::kRows, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_nn, 128, 64, Major::kK, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_nn, 128, 32, Major::kK, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_tn, 128, 64, Major::kRows, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_tn, 128, 32, Major::kRows, Major::kRows, false, 1)
 
 // Small m: the weights are the register operand and stream past a few rows of activations.
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x128_nt, 64, Major::kK, Major::kK, true, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x128_nt, 32, Major::kK, Major::kK, true, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nt, 16, Major::kK, Major::kK, true, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x128_nn, 64, Major::kRows, Major::kK, true, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x128_nn, 32, Major::kRows, Major::kK, true, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nn, 16, Major::kRows, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x128_nt, 128, 64, Major::kK, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x128_nt, 128, 32, Major::kK, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nt, 128, 16, Major::kK, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x128_nn, 128, 64, Major::kRows, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x128_nn, 128, 32, Major::kRows, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nn, 128, 16, Major::kRows, Major::kK, true, 1)
+
+// Few tiles and little arithmetic: half the rows of R, so twice as many blocks to fetch them.
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_nt, 64, 64, Major::kK, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_tt, 64, 64, Major::kRows, Major::kK, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_nn, 64, 64, Major::kK, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_tn, 64, 64, Major::kRows, Major::kRows, false, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x64_nt, 64, 32, Major::kK, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x64_nt, 64, 16, Major::kK, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x64_nn, 64, 32, Major::kRows, Major::kK, true, 1)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x64_nn, 64, 16, Major::kRows, Major::kK, true, 1)
 
 #endif  // sm_90a

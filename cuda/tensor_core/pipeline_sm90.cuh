@@ -1,6 +1,6 @@
 // The frame of the warp-specialised tensor-core kernels for Hopper: what surrounds their arithmetic.
 //
-// Of the two operands one is the *register operand* R (128 rows a block) and the other the *shared operand* S (BN rows
+// Of the two operands one is the *register operand* R (BM rows a block) and the other the *shared operand* S (BN rows
 // a block). The tensor core reads S from shared memory, where it must lie K-major, and R from registers, which a
 // consumer warp can fill from a tile of either orientation. So with
 //
@@ -9,7 +9,7 @@
 // nothing is transposed. Where S is MN-major too (TN; NN without the swap), converter warps turn its tiles K-major.
 //
 //   feeders     one warp issues the copies (TMA); the others, if there is something to convert, are converters
-//   consumers   two warpgroups, each of 64 rows of R by all rows of S
+//   consumers   one warpgroup for each 64 rows of R, by all rows of S
 //
 // A kernel's own file has the consumers' arithmetic: a class with `accumulate(sum, stages)`.
 //
@@ -19,7 +19,7 @@
 //                   cluster a tile
 // Tensor maps. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
 // stride is 0; args.batch_dims[0] must be 1), 128-byte swizzle, zero fill, box 32 floats wide by
-//   R: 128 rows if K-major, 32 (of k) if MN-major        S: BN / MULTICAST rows if K-major, 32 (of k) if MN-major
+//   R: BM rows if K-major, 32 (of k) if MN-major        S: BN / MULTICAST rows if K-major, 32 (of k) if MN-major
 #pragma once
 
 #include <cuda.h>
@@ -34,13 +34,11 @@
 
 namespace {
 
-constexpr int BM = 128;              // rows of R a block
 constexpr int BK = 32;               // one row of a tile: 128 bytes, the width of the swizzle
 constexpr int kStepK = 8;            // k of one wgmma
 constexpr int kSteps = BK / kStepK;
 constexpr int kWarpgroup = 128;
-constexpr int kConsumers = 2 * kWarpgroup;   // threads that multiply
-constexpr int kConsumerWarps = kConsumers / kWarp;
+constexpr int kConsumerRows = 64;    // rows of R a consumer warpgroup
 constexpr int kRegisters = 65536;    // of a multiprocessor
 constexpr int kTileAlign = 1024;     // the swizzle's period
 constexpr int kSharedLimit = 227 * 1024;
@@ -53,16 +51,18 @@ constexpr int kBoxBytes = kBox * kTileRow;   // of an MN-major box: 32 rows of k
 // Orientation of an operand in memory: K-major rows, or "MN-major" (consecutive rows are neighbours).
 enum class Major { kK, kRows };
 
-template <int PRODUCTS_, int BN_, Major MAJOR_, Major S_MAJOR_, bool SWAPPED_, int MULTICAST_>
+template <int PRODUCTS_, int BM_, int BN_, Major MAJOR_, Major S_MAJOR_, bool SWAPPED_, int MULTICAST_>
 struct Config {
     static constexpr int PRODUCTS = PRODUCTS_;       // TF32 products a result: 1, or 3 for FP32 accuracy
-    static constexpr int BN = BN_;
+    static constexpr int BM = BM_;                   // rows of R a block
+    static constexpr int BN = BN_;                   // rows of S a block
     static constexpr Major MAJOR = MAJOR_;           // of R
     static constexpr Major S_MAJOR = S_MAJOR_;
     static constexpr bool SWAPPED = SWAPPED_;        // R is B, S is A, the accumulator is Dᵀ
     static constexpr int MULTICAST = MULTICAST_;     // blocks of a cluster that share one tile of S; 1: clusters cut k
     static constexpr int ACCUMULATORS = BN / 2;      // a consumer thread's share of 64 × BN
     static constexpr int R_FLOATS = BM * BK;
+    static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
     static constexpr int S_FLOATS = BN * BK;
     static constexpr int S_BYTES = S_FLOATS * 4;
     static constexpr int RAW_BYTES = R_FLOATS * 4 + S_BYTES;   // what the copies of one stage deliver to one block
@@ -74,10 +74,11 @@ struct Config {
     static constexpr int SLOTS = 3;
     static constexpr int FEEDERS = (CONVERTED_BYTES > 0 ? 2 : 1) * kWarpgroup;
     static constexpr int CONVERTERS = FEEDERS - kWarp;
-    static constexpr int THREADS = FEEDERS + kConsumers;
+    static constexpr int CONSUMERS = BM / kConsumerRows * kWarpgroup;
+    static constexpr int THREADS = FEEDERS + CONSUMERS;
     static constexpr int CONSUMER_REGISTERS = CONVERTED_BYTES > 0 ? 216 : 232;
     static constexpr int FEEDER_REGISTERS = 40;
-    static_assert(CONSUMER_REGISTERS * kConsumers + FEEDER_REGISTERS * FEEDERS <= kRegisters,
+    static_assert(CONSUMER_REGISTERS * CONSUMERS + FEEDER_REGISTERS * FEEDERS <= kRegisters,
                   "a block's registers fit into a multiprocessor");
 
     static constexpr int BARRIER_BYTES = 512;
@@ -140,7 +141,7 @@ struct Work {
     __device__ __forceinline__ explicit Work(const GemmArgs& args) {
         rows_r = CONFIG::SWAPPED ? args.n : args.m;
         rows_s = CONFIG::SWAPPED ? args.m : args.n;
-        const int tiles_r = (rows_r + BM - 1) / BM;
+        const int tiles_r = (rows_r + CONFIG::BM - 1) / CONFIG::BM;
         units_r = (tiles_r + CONFIG::MULTICAST - 1) / CONFIG::MULTICAST;
         tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;
         group = min(max(args.group_m, 1), units_r);
@@ -171,7 +172,7 @@ struct Work {
         const int inside = index % per_group;
         int tile_r = first + inside % height;
         if (CONFIG::MULTICAST > 1) tile_r = tile_r * CONFIG::MULTICAST + rank;
-        row_r = tile_r * BM;
+        row_r = tile_r * CONFIG::BM;
         row_s = inside / height * CONFIG::BN;
     }
 };
@@ -226,7 +227,7 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
             ptx::mbarrier_wait(shared.raw_empty(ring.slot), ring.phase ^ 1);
             uint64_t* full = shared.raw_full(ring.slot);
             ptx::mbarrier_arrive_expect_bytes(full, CONFIG::RAW_BYTES);
-            load_tile<CONFIG::MAJOR, BM, 1>(shared.r(ring.slot), r_map, full, row_r, k, br);
+            load_tile<CONFIG::MAJOR, CONFIG::BM, 1>(shared.r(ring.slot), r_map, full, row_r, k, br);
             load_tile<CONFIG::S_MAJOR, kShare, CONFIG::MULTICAST>(shared.s(ring.slot) + share * kTileRow, s_map, full,
                                                                   row_s + share, k, bs);
             ring.advance();
@@ -522,10 +523,10 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
                                                  int row_r, int row_s, int batch,
                                                  const float (&sum)[CONFIG::ACCUMULATORS]) {
     constexpr int kGroup = CONFIG::ACCUMULATORS > 16 ? 8 : 4;
-    ptx::named_barrier_sync(kConsumerBarrier, kConsumers);   // the other warpgroup may still read the ring
+    ptx::named_barrier_sync(kConsumerBarrier, CONFIG::CONSUMERS);   // the other warpgroup may still read the ring
     float* mine = reinterpret_cast<float*>(shared.base) + thread;
 #pragma unroll
-    for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) mine[i * kConsumers] = sum[i];
+    for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) mine[i * CONFIG::CONSUMERS] = sum[i];
     ptx::cluster_sync();
     const int slices = static_cast<int>(ptx::cluster_size());
 #pragma unroll 1
@@ -533,9 +534,9 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
         float total[kGroup] = {};
 #pragma unroll 4
         for (int slice = 0; slice < slices; ++slice) {
-            const uint32_t theirs = ptx::cluster_address(mine + first * kConsumers, slice);
+            const uint32_t theirs = ptx::cluster_address(mine + first * CONFIG::CONSUMERS, slice);
 #pragma unroll
-            for (int i = 0; i < kGroup; ++i) total[i] += ptx::load_cluster(theirs + i * kConsumers * 4);
+            for (int i = 0; i < kGroup; ++i) total[i] += ptx::load_cluster(theirs + i * CONFIG::CONSUMERS * 4);
         }
         finish<CONFIG, kGroup>(args, place, row_r, row_s + first / 4 * 8, batch, total);
     }
@@ -557,11 +558,11 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < CONFIG::STAGES; ++slot) {
             ptx::mbarrier_init(shared.raw_full(slot), 1);
-            ptx::mbarrier_init(shared.raw_empty(slot), kConsumerWarps * CONFIG::MULTICAST);
+            ptx::mbarrier_init(shared.raw_empty(slot), CONFIG::CONSUMERS / kWarp * CONFIG::MULTICAST);
         }
         for (int slot = 0; slot < CONFIG::SLOTS; ++slot) {
             ptx::mbarrier_init(shared.converted_full(slot), CONFIG::CONVERTERS / kWarp);
-            ptx::mbarrier_init(shared.converted_empty(slot), kConsumerWarps);
+            ptx::mbarrier_init(shared.converted_empty(slot), CONFIG::CONSUMERS / kWarp);
         }
         ptx::fence_mbarrier_init();
         ptx::tma_prefetch_descriptor(&r_map);
