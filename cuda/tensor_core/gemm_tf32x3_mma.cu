@@ -129,7 +129,7 @@ struct Fragment {
         if constexpr (PRODUCTS == 3) {
             split_rounded(x, head[i], tail[i]);
         } else {
-            head[i] = __float_as_uint(x) + kHalfUnit;
+            head[i] = ptx::round_to_tf32(x);
         }
     }
 };
@@ -397,5 +397,5 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
 
 GEMM_MMA(gemm_tf32x3_mma_128x128, 1, 3, 128, 128, 64, 32, 3)
 GEMM_MMA(gemm_tf32x3_mma_64x64, 2, 3, 64, 64, 32, 32, 3)
-GEMM_MMA(gemm_tf32_mma_128x128, 1, 1, 128, 128, 64, 32, 3)
+GEMM_MMA(gemm_tf32_mma_128x128, 1, 1, 128, 128, 64, 64, 3)
 GEMM_MMA(gemm_tf32_mma_64x64, 2, 1, 64, 64, 32, 32, 3)

@@ -71,7 +71,7 @@ struct Config {
     static constexpr bool HEADS = S_MAJOR == Major::kRows;
     static constexpr bool TAILS = PRODUCTS == 3;
     static constexpr int CONVERTED_BYTES = (HEADS + TAILS) * S_BYTES;
-    static constexpr int SLOTS = 3;
+    static constexpr int SLOTS = HEADS ? 4 : 3;
     static constexpr int FEEDERS = (CONVERTED_BYTES > 0 ? 2 : 1) * kWarpgroup;
     static constexpr int CONVERTERS = FEEDERS - kWarp;
     static constexpr int CONSUMERS = BM / kConsumerRows * kWarpgroup;
@@ -276,7 +276,7 @@ __device__ __forceinline__ void convert(const Shared<CONFIG>& shared, Work<CONFI
     constexpr int kConverters = CONFIG::CONVERTERS;
     constexpr int kVectors = CONFIG::S_FLOATS / kVector;
     constexpr int kTurns = (kVectors + kConverters - 1) / kConverters;
-    constexpr int kMost = 3;   // vectors in registers at a time
+    constexpr int kMost = CONFIG::HEADS ? 2 : 3;   // vectors in registers at a time
     constexpr int kFlight = kTurns < kMost ? kTurns : kMost;
     Ring<CONFIG::STAGES> raw;
     Ring<CONFIG::SLOTS> converted;
