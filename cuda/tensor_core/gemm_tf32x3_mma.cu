@@ -121,15 +121,20 @@ struct Copies {
 // ---- arithmetic -------------------------------------------------------------------------------------------------
 
 
-template <int PRODUCTS, int COUNT>
+// `COUNT` words of A (its heads rounded) or of B.
+template <int PRODUCTS, int COUNT, bool OF_A>
 struct Fragment {
     uint32_t head[COUNT], tail[PRODUCTS == 3 ? COUNT : 1];
 
     __device__ __forceinline__ void set(int i, float x) {
-        if constexpr (PRODUCTS == 3) {
-            split_rounded(x, head[i], tail[i]);
+        if constexpr (PRODUCTS == 3 && OF_A) {
+            float rest;
+            split_rounded(x, head[i], rest);
+            tail[i] = __float_as_uint(rest);
+        } else if constexpr (PRODUCTS == 3) {
+            split_truncated(x, head[i], tail[i]);
         } else {
-            head[i] = ptx::round_to_tf32(x);
+            head[i] = rounded_word(x);
         }
     }
 };
@@ -137,6 +142,10 @@ struct Fragment {
 template <int PRODUCTS_, int BM_, int BN_, int WM_, int WN_, int STAGES_>
 struct Shape {
     static constexpr int PRODUCTS = PRODUCTS_, BM = BM_, BN = BN_, WM = WM_, WN = WN_, STAGES = STAGES_;
+#ifndef PROMOTE_
+#define PROMOTE_ 2
+#endif
+    static constexpr int PROMOTE = PRODUCTS == 3 ? PROMOTE_ : kSteps;   // steps of k that stay in the tensor core
     static constexpr int WARPS_N = BN / WN;
     static constexpr int THREADS = BM / WM * WARPS_N * kWarp;
     static constexpr int TILES_M = WM / kMmaM, TILES_N = WN / kMmaN;
@@ -157,15 +166,25 @@ __device__ __forceinline__ void clear(typename SHAPE::Sums& sums) {
             for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.0f;
 }
 
-// Adds the products of one stage to `sums`; `a_at` and `b_at` are the places of this lane's first elements.
+template <typename SHAPE>
+__device__ __forceinline__ void add(typename SHAPE::Sums& sums, const typename SHAPE::Sums& fresh) {
+#pragma unroll
+    for (int i = 0; i < SHAPE::TILES_M; ++i)
+#pragma unroll
+        for (int j = 0; j < SHAPE::TILES_N; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) sums[i][j][e] += fresh[i][j][e];
+}
+
+// Adds the products of PROMOTE steps of k to `sums`; `a_at` and `b_at` are the places of this lane's first elements.
 template <typename SHAPE, typename TILE_A, typename TILE_B>
 __device__ __forceinline__ void multiply(typename SHAPE::Sums& sums, const char* a_tile, const char* b_tile, int a_at,
                                          int b_at) {
     const auto word = [](const char* tile, int at) { return *reinterpret_cast<const float*>(tile + at); };
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-        Fragment<SHAPE::PRODUCTS, 4> a[SHAPE::TILES_M];
-        Fragment<SHAPE::PRODUCTS, 2> b[SHAPE::TILES_N];
+    for (int step = 0; step < SHAPE::PROMOTE; ++step) {
+        Fragment<SHAPE::PRODUCTS, 4, true> a[SHAPE::TILES_M];
+        Fragment<SHAPE::PRODUCTS, 2, false> b[SHAPE::TILES_N];
 #pragma unroll
         for (int i = 0; i < SHAPE::TILES_M; ++i)
 #pragma unroll
@@ -224,18 +243,18 @@ __device__ __forceinline__ void accumulate(const GemmArgs& args, const ffma_gemm
         __syncthreads();   // the stage has arrived, and nobody reads the one before any more
         fill();
         const char* a_tile = shared + read;
-        if constexpr (SHAPE::PRODUCTS == 3) {
-            typename SHAPE::Sums fresh;
-            clear<SHAPE>(fresh);
-            multiply<SHAPE, TileA, TileB>(fresh, a_tile, a_tile + TileA::BYTES, a_at, b_at);
-#pragma unroll
-            for (int i = 0; i < SHAPE::TILES_M; ++i)
-#pragma unroll
-                for (int j = 0; j < SHAPE::TILES_N; ++j)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) sums[i][j][e] += fresh[i][j][e];
-        } else {
-            multiply<SHAPE, TileA, TileB>(sums, a_tile, a_tile + TileA::BYTES, a_at, b_at);
+        const char* b_tile = a_tile + TileA::BYTES;
+#pragma unroll 1
+        for (int k = 0; k < BK; k += SHAPE::PROMOTE * kStepK) {
+            const int a_from = TileA::move(a_at, 0, k), b_from = TileB::move(b_at, 0, k);
+            if constexpr (SHAPE::PRODUCTS == 3) {
+                typename SHAPE::Sums fresh;
+                clear<SHAPE>(fresh);
+                multiply<SHAPE, TileA, TileB>(fresh, a_tile, b_tile, a_from, b_from);
+                add<SHAPE>(sums, fresh);
+            } else {
+                multiply<SHAPE, TileA, TileB>(sums, a_tile, b_tile, a_from, b_from);
+            }
         }
         read = next(read);
     }
