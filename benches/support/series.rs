@@ -149,3 +149,34 @@ pub fn transpose_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(Strin
     }
     Ok(plots)
 }
+
+/// The speed-ups of layers and networks over stock candle: bars, one plot a precision, with file names that begin with
+/// `name`.
+///
+/// # Errors
+///
+/// Of drawing.
+pub fn layer_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let mut precisions: Vec<&str> = Vec::new();
+    for precision in report.rows.iter().filter_map(|row| row.precision.as_deref()) {
+        if !precisions.contains(&precision) {
+            precisions.push(precision);
+        }
+    }
+    let mut plots = Vec::new();
+    for precision in precisions {
+        let bars: Vec<(String, f64)> = report
+            .rows
+            .iter()
+            .filter(|row| matches!(row.bench.as_str(), "linear" | "mlp"))
+            .filter(|row| row.precision.as_deref() == Some(precision) && row.kernel.as_deref() == Some("fused"))
+            .filter_map(|row| Some((row.layer.clone()?, row.speedup?)))
+            .collect();
+        if !bars.is_empty() {
+            let title = format!("{}, fused layers, {precision}: times as fast as candle", report.gpu);
+            let svg = super::plot::bars(&title, "×", &bars, None)?;
+            plots.push((format!("{name}-{precision}.svg"), svg));
+        }
+    }
+    Ok(plots)
+}

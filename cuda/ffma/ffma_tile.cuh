@@ -66,22 +66,40 @@ struct Source {
     const float* data;
     int64_t row_stride, k_stride;
     int rows;
-    enum Run : int { kAlongK, kAlongRows, kScattered } run;   // where 16-byte reads lead
+    int run;   // where neighbours lead (0: nowhere), plus kVectors where four of them can be read at once
+
+    static constexpr int kVectors = 1, kAlongK = 2, kAlongRows = 4;
 
     static __device__ __forceinline__ Source of_a(const GemmArgs& args, int batch) {
+        const int run = args.a_access == kRowVector   ? kAlongK + kVectors
+                        : args.a_access == kRowScalar ? kAlongK
+                        : args.a_access == kColVector ? kAlongRows + kVectors
+                        : args.a_access == kColScalar ? kAlongRows
+                                                      : 0;
         return {static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch), args.a.row_stride,
-                args.a.col_stride, args.m,
-                args.a_access == kRowVector ? kAlongK : args.a_access == kColVector ? kAlongRows : kScattered};
+                args.a.col_stride, args.m, run};
     }
     static __device__ __forceinline__ Source of_b(const GemmArgs& args, int batch) {
+        const int run = args.b_access == kColVector   ? kAlongK + kVectors
+                        : args.b_access == kColScalar ? kAlongK
+                        : args.b_access == kRowVector ? kAlongRows + kVectors
+                        : args.b_access == kRowScalar ? kAlongRows
+                                                      : 0;
         return {static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch), args.b.col_stride,
-                args.b.row_stride, args.n,
-                args.b_access == kColVector ? kAlongK : args.b_access == kRowVector ? kAlongRows : kScattered};
+                args.b.row_stride, args.n, run};
     }
+    __device__ __forceinline__ bool along_k() const { return (run & kAlongK) != 0; }
+    __device__ __forceinline__ bool along_rows() const { return (run & kAlongRows) != 0; }
+    __device__ __forceinline__ bool vectors() const { return (run & kVectors) != 0; }
 };
 
 __device__ __forceinline__ float4 load_vector(const float* address) {
     return __ldg(reinterpret_cast<const float4*>(address));
+}
+
+// The same where four neighbours do not start on 16 bytes.
+__device__ __forceinline__ float4 load_neighbours(const float* address) {
+    return make_float4(__ldg(address), __ldg(address + 1), __ldg(address + 2), __ldg(address + 3));
 }
 
 // Up to four neighbours, `valid` of them inside the matrix (any number ≤ 0: none); zeros outside.
@@ -104,7 +122,8 @@ __device__ __forceinline__ constexpr int chunk_swizzle(int k) {
 // Moves ROWS × BK tiles with THREADS threads, in 4 × 4 pieces. Accesses of 16 bytes go through memory eight lanes at a
 // time, so eight neighbouring lanes read along the dimension that is contiguous: 2 × 4 pieces along k, 64 bytes of each
 // row, or 8 × 1 along rows, 128 bytes of each k. The swizzle spreads both over all banks when they are stored.
-template <int ROWS, int BK, int THREADS>
+// With QUICK_SCALARS, operands that do not start on 16 bytes are read without guards inside the matrix, too.
+template <int ROWS, int BK, int THREADS, bool QUICK_SCALARS>
 struct TileLoader {
     static constexpr int kPieces = ROWS * BK / (kVec * kVec);
     static constexpr int kEach = (kPieces + THREADS - 1) / THREADS;        // pieces a thread moves
@@ -125,7 +144,7 @@ struct TileLoader {
     __device__ __forceinline__ void start(const Source& from, int thread, int first_row, int first_k) {
         source = from;
         const int band = thread / kPerBand, piece = thread % kPerBand;
-        const bool along_rows = source.run == Source::kAlongRows;
+        const bool along_rows = source.along_rows();
         const int across = along_rows ? piece % kAcross : piece / 4 % kAcross;
         row = (band * kAcross + across) * kVec;
         k = (along_rows ? piece / kAcross : piece / (4 * kAcross) * 4 + piece % 4) * kVec;
@@ -138,13 +157,15 @@ struct TileLoader {
     // Global memory → registers, for the tile that has `k_left` elements of k before its slice ends.
     __device__ __forceinline__ void fetch(int k_left) {
         if (active) {
-            if (rows_inside && k_left >= BK && source.run != Source::kScattered) {
-                const int64_t step = source.run == Source::kAlongK ? source.row_stride : source.k_stride;
+            const bool quick = source.vectors() || (QUICK_SCALARS && source.run != 0);
+            if (rows_inside && k_left >= BK && quick) {
+                const int64_t step = source.along_k() ? source.row_stride : source.k_stride;
 #pragma unroll
                 for (int piece = 0; piece < kEach; ++piece) {
                     const float* from = address + piece * kRowStep * source.row_stride;
 #pragma unroll
-                    for (int i = 0; i < kVec; ++i) staged[piece][i] = load_vector(from + i * step);
+                    for (int i = 0; i < kVec; ++i)
+                        staged[piece][i] = !QUICK_SCALARS || source.vectors() ? load_vector(from + i * step) : load_neighbours(from + i * step);
                 }
             } else {
                 fetch_guarded(k_left - k);
@@ -154,7 +175,7 @@ struct TileLoader {
     }
 
     __device__ __forceinline__ void fetch_guarded(int k_left) {
-        const bool along_rows = source.run == Source::kAlongRows;
+        const bool along_rows = source.along_rows();
         const int64_t step = along_rows ? source.k_stride : source.row_stride;
         const int64_t inner = along_rows ? source.row_stride : source.k_stride;
 #pragma unroll
@@ -166,7 +187,7 @@ struct TileLoader {
 #pragma unroll
             for (int i = 0; i < kVec; ++i) {
                 const int valid = i < outer_left ? inner_left : 0;
-                if (valid >= kVec && source.run != Source::kScattered) {
+                if (valid >= kVec && source.vectors()) {
                     staged[piece][i] = load_vector(from + i * step);
                 } else {
                     staged[piece][i] = load_guarded(from + i * step, inner, valid);
@@ -182,7 +203,7 @@ struct TileLoader {
         for (int piece = 0; piece < kEach; ++piece) {
             const float4* v = staged[piece];
             float* to = &tile[k][(row + piece * kRowStep) ^ chunk_swizzle<ROWS>(k) * kVec];
-            if (source.run == Source::kAlongRows) {
+            if (source.along_rows()) {
 #pragma unroll
                 for (int i = 0; i < kVec; ++i) *reinterpret_cast<float4*>(to + i * ROWS) = v[i];
             } else {
@@ -266,17 +287,36 @@ struct ThreadTile {
 
 // ---- storing ----------------------------------------------------------------------------------------------------
 
-// Stores a thread's outputs, the first of them at (row, col). A bare α·acc goes out in straight-line code. Anything
-// more takes one row of the thread tile at a time, the rest moving up: the code of the epilogue is large, and there
-// is one copy of it for TN outputs instead of TM·TN.
-template <int LM, int LN, int TM, int TN>
-__device__ __forceinline__ void store_tile(ThreadTile<LM, LN, TM, TN>& tile, const GemmArgs& args, int batch, int row,
-                                           int col) {
+__device__ __forceinline__ constexpr int largest_part(int all, int most) {
+    int part = all < most ? all : most;
+    while (all % part != 0) --part;
+    return part;
+}
+
+// Stores a block's tile. THREADS threads hold it in registers, `in_group` is this one's number among them and (row, col)
+// its first output; all GROUPS · THREADS threads of the block come along.
+//
+// A bare α·acc goes out in straight-line code. Anything more passes through shared memory, 16 bytes of each thread at a
+// time, so that there is one copy of the epilogue's large code instead of TM·TN: `room` is ROOM bytes of shared memory
+// that nobody uses any more, and a tile that needs more passes through it in parts.
+//
+// Where k is cut, the slices of a tile are the blocks of a cluster (compute capability 9.0 and newer). Each leaves its sums
+// in its shared memory, and each adds up and stores its share of the tile, always in the order of k: no workspace, no
+// second launch, the same bits every time.
+template <int BN, int THREADS, int GROUPS, int ROOM, int LM, int LN, int TM, int TN>
+__device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& tile, const GemmArgs& args, const WorkUnit& work,
+                                           int group, int in_group, int row, int col, float4* room) {
     using Tile = ThreadTile<LM, LN, TM, TN>;
-    const Epilogue epilogue(args, batch);
-    const bool bare = args.beta == 0.0f && args.bias == nullptr && args.residual.data == nullptr &&
+    constexpr int kRowVectors = TN / kVec;                                // 16-byte pieces of a thread's row
+    constexpr int kVectors = TM * kRowVectors;                            // and of all its outputs
+    constexpr int kFit = ROOM / (THREADS * static_cast<int>(sizeof(float4)));
+    constexpr int kPart = largest_part(kVectors, kFit);                   // pieces that pass at a time
+    const Epilogue epilogue(args, work.batch);
+    const bool split = args.split_k > 1;
+    const bool bare = !split && args.beta == 0.0f && args.bias == nullptr && args.residual.data == nullptr &&
                       args.activation == kIdentity && args.d_access == kRowVector;
-    if (bare && col + Tile::col(TN - 1) < args.n) {
+    if (bare && work.col + BN <= args.n) {   // the same for the whole block
+        if (group != 0) return;
         float* line = epilogue.d + row * args.d.row_stride + col;
 #pragma unroll
         for (int i = 0; i < TM; ++i) {
@@ -290,87 +330,44 @@ __device__ __forceinline__ void store_tile(ThreadTile<LM, LN, TM, TN>& tile, con
         }
         return;
     }
-#pragma unroll 1
-    for (int i = 0; i < TM; ++i) {
-        const int first_col = ptx::recompute(col);
+    float4* mine = room + in_group;
 #pragma unroll
-        for (int j = 0; j < TN; j += kVec)
-            epilogue.store_vector(args, row + Tile::row(i), first_col + Tile::col(j),
-                                  *reinterpret_cast<const float4*>(&tile.acc[0][j]));
+    for (int first = 0; first < kVectors; first += kPart) {
+        if (group == 0) {
 #pragma unroll
-        for (int to = 0; to + 1 < TM; ++to)
-#pragma unroll
-            for (int j = 0; j < TN; ++j) tile.acc[to][j] = tile.acc[to + 1][j];
-    }
-}
-
-// ---- slices of k ------------------------------------------------------------------------------------------------
-
-// The workspace of a split-K launch: kMaxCounters counters, one a tile of the batch, zero before the launch and zero
-// again after it, whatever the launch; then for each tile and slice its partial sums.
-constexpr int kMaxCounters = 16384;
-
-__device__ __forceinline__ float* partial_sums(const GemmArgs& args) {
-    return reinterpret_cast<float*>(static_cast<unsigned*>(args.workspace) + kMaxCounters);
-}
-
-// Tells whether this block is the last of its tile to finish; all earlier blocks' partial sums are visible then.
-// `barrier` is a barrier of the threads that take part, one of which is `first`; `flag` is in shared memory.
-template <class Barrier>
-__device__ __forceinline__ bool arrives_last(unsigned* counter, int slices, bool first, int* flag, Barrier barrier) {
-    __threadfence();
-    barrier();
-    if (first) {
-        const bool last = atomicAdd(counter, 1u) == static_cast<unsigned>(slices) - 1;
-        if (last) *counter = 0;
-        *flag = last;
-    }
-    barrier();
-    const bool last = *flag != 0;
-    if (last) __threadfence();
-    return last;
-}
-
-// The partial sums of one tile; THREADS threads hold a whole tile in registers.
-template <int THREADS>
-struct SliceSum {
-    unsigned* counter;
-    float* partial;   // of slice 0
-    int slice, slices, tile_floats;
-
-    __device__ __forceinline__ SliceSum(const GemmArgs& args, const WorkUnit& work, int tile_floats)
-        : counter(static_cast<unsigned*>(args.workspace) + work.tile),
-          partial(partial_sums(args) + static_cast<size_t>(work.tile) * args.split_k * tile_floats),
-          slice(work.slice),
-          slices(args.split_k),
-          tile_floats(tile_floats) {}
-
-    // Leaves this block's sums in the workspace. The last block of the tile takes all of them, in the order of k, so
-    // that the result does not depend on which block that was; the others get false. Threads that hold no part of the
-    // tile come along for the barriers with `holds` false.
-    template <int LM, int LN, int TM, int TN, class Barrier>
-    __device__ __forceinline__ bool add(ThreadTile<LM, LN, TM, TN>& tile, bool holds, int thread, int* flag, bool first,
-                                        Barrier barrier) const {
-        float* mine = partial + static_cast<size_t>(slice) * tile_floats + thread;
-        if (holds) {
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) __stcg(mine + (i * TN + j) * THREADS, tile.acc[i][j]);
+            for (int v = 0; v < kPart; ++v)
+                mine[v * THREADS] =
+                    *reinterpret_cast<const float4*>(&tile.acc[(first + v) / kRowVectors][(first + v) % kRowVectors * kVec]);
         }
-        if (!arrives_last(counter, slices, first, flag, barrier)) return false;
-        if (!holds) return true;
-        tile.clear();
-        const float* from = partial + thread;
+        const auto store = [&](int v, float4 sum) {
+            epilogue.store_vector(args, row + Tile::row((first + v) / kRowVectors),
+                                  col + Tile::col((first + v) % kRowVectors * kVec), sum);
+        };
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (split) {
+            ptx::cluster_sync();
 #pragma unroll 1
-        for (int number = 0; number < slices; ++number, from += tile_floats) {
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) tile.acc[i][j] += __ldcg(from + (i * TN + j) * THREADS);
+            for (int v = work.slice + group * args.split_k; v < kPart; v += GROUPS * args.split_k) {
+                float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 2
+                for (int from = 0; from < args.split_k; ++from) {
+                    const float4 part = ptx::load_cluster_vector(ptx::cluster_address(mine + v * THREADS, from));
+                    total.x += part.x;
+                    total.y += part.y;
+                    total.z += part.z;
+                    total.w += part.w;
+                }
+                store(v, total);
+            }
+            ptx::cluster_sync();   // the room is free again, and no block leaves while another reads its sums
+            continue;
         }
-        return true;
+#endif
+        if (GROUPS > 1) __syncthreads();   // the groups share the work
+#pragma unroll 1
+        for (int v = group; v < kPart; v += GROUPS) store(v, mine[v * THREADS]);
+        if (GROUPS > 1) __syncthreads();
     }
-};
+}
 
 }  // namespace ffma_gemm

@@ -21,6 +21,7 @@ impl Arguments {
         Timing {
             samples: self.samples,
             sample_us: self.sample_ms * 1e3,
+            with_host: false,
         }
     }
 }

@@ -385,6 +385,7 @@ pub fn run(arguments: &TransposeArguments) -> Result<()> {
     let timing = Timing {
         samples: arguments.samples,
         sample_us: arguments.sample_ms * 1e3,
+        with_host: false,
     };
     for case in &cases {
         let rows = measure(&gpu, &device, case, &kernels, timing).with_context(|| case.name())?;

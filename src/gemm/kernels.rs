@@ -119,7 +119,7 @@ pub enum SplitK {
     /// Not at all.
     Never,
     /// The slices of a tile are the blocks of a cluster (2, 4 or 8), which add their sums through distributed shared
-    /// memory.
+    /// memory. Compute capability 9.0 and newer; elsewhere k stays whole.
     Cluster,
 }
 
@@ -268,12 +268,14 @@ impl KernelSpec {
         }
     }
 
-    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout.
+    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout, k cut across a cluster where there
+    /// are few tiles.
     const fn ffma(name: &'static str, tile: Tile, threads: u32, cost: Cost) -> Self {
         KernelSpec {
             role: Role::Production,
             grid: Grid::Units,
             epilogue: EpilogueSupport::Fused,
+            split_k: SplitK::Cluster,
             ..KernelSpec::rung(
                 0,
                 name,
@@ -284,6 +286,16 @@ impl KernelSpec {
             )
         }
         .candidate(cost)
+    }
+
+    /// The same with asynchronous copies.
+    const fn ffma_pipelined(name: &'static str, tile: Tile, threads: u32, shared: u32, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_pipelined",
+            summary: "FP32 multiply-adds, any layout, asynchronous copies",
+            ..KernelSpec::ffma(name, tile, threads, cost)
+        }
+        .dynamic_shared(shared)
     }
 
     /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
@@ -297,6 +309,7 @@ impl KernelSpec {
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
+            split_k: SplitK::Never,
             summary: "streams B once past a few rows of A",
             needs: Needs {
                 b,
@@ -318,6 +331,7 @@ impl KernelSpec {
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
+            split_k: SplitK::Never,
             summary: "streams A once past a few columns of B",
             needs: Needs {
                 a,
@@ -876,7 +890,7 @@ pub const TABLE: &[KernelSpec] = &[
         DOT_LINES,
         128,
         ALONG_COLS,
-        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+        Cost::measured(0.08, 0.030, 4, 2.0, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m4",
@@ -884,7 +898,7 @@ pub const TABLE: &[KernelSpec] = &[
         DOT_LINES,
         128,
         ALONG_COLS,
-        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+        Cost::measured(0.16, 0.060, 4, 1.5, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m8",
@@ -892,7 +906,7 @@ pub const TABLE: &[KernelSpec] = &[
         DOT_LINES,
         128,
         ALONG_COLS,
-        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+        Cost::measured(0.22, 0.220, 3, 2.0, 0.85),
     ),
     KernelSpec::few_rows(
         "gemv_axpy_m1",
@@ -991,46 +1005,95 @@ pub const TABLE: &[KernelSpec] = &[
         Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
     ),
     KernelSpec::ffma(
-        "ffma_128x128",
-        Tile::block(128, 128, 16).thread(8, 16).stages(2),
-        128,
-        Cost::measured(0.74, 0.370, 2, 5.0, 0.75),
+        "ffma_128x256",
+        Tile::block(128, 256, 16).thread(8, 16).stages(2),
+        256,
+        Cost::measured(0.64, 0.640, 1, 6.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_64x128",
         Tile::block(64, 128, 16).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.64, 0.427, 3, 1.5, 0.75),
+        Cost::measured(0.64, 0.427, 3, 5.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_64x64",
         Tile::block(64, 64, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.62, 0.465, 2, 2.5, 0.75),
+        Cost::measured(0.56, 0.420, 2, 3.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x128",
         Tile::block(32, 128, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.60, 0.450, 2, 3.0, 0.75),
+        Cost::measured(0.60, 0.450, 2, 4.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x64",
         Tile::block(32, 64, 32).thread(8, 8).stages(2),
         64,
-        Cost::measured(0.62, 0.232, 4, 3.0, 0.75),
+        Cost::measured(0.54, 0.203, 4, 3.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_16x128",
         Tile::block(16, 128, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.44, 0.264, 2, 2.5, 0.75),
+        Cost::measured(0.42, 0.252, 2, 3.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x32",
         Tile::block(32, 32, 32).thread(4, 8).stages(2),
         64,
-        Cost::measured(0.52, 0.130, 8, 1.0, 0.75),
+        Cost::measured(0.42, 0.140, 6, 2.5, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_128x256",
+        Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
+        256,
+        131072,
+        Cost::measured(0.64, 0.640, 1, 6.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_128x128",
+        Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
+        128,
+        65536,
+        Cost::measured(0.66, 0.495, 2, 6.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_64x128",
+        Tile::block(64, 128, 16).warp(32, 64).thread(8, 8).stages(3),
+        128,
+        38400,
+        Cost::measured(0.50, 0.500, 3, 4.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_64x64",
+        Tile::block(64, 64, 16).warp(32, 32).thread(8, 4).stages(4),
+        128,
+        34816,
+        Cost::measured(0.56, 0.336, 5, 2.5, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_32x128",
+        Tile::block(32, 128, 16).warp(32, 32).thread(8, 4).stages(4),
+        128,
+        43008,
+        Cost::measured(0.50, 0.375, 4, 3.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_32x64",
+        Tile::block(32, 64, 16).warp(16, 64).thread(4, 8).stages(4),
+        64,
+        26624,
+        Cost::measured(0.42, 0.158, 8, 2.5, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_32x32",
+        Tile::block(32, 32, 32).warp(16, 32).thread(4, 4).stages(4),
+        64,
+        36864,
+        Cost::measured(0.32, 0.107, 6, 2.0, 0.75),
     ),
     KernelSpec::tf32x3_sm90(
         "gemm_tf32x3_sm90_128x128_pair_nt",
