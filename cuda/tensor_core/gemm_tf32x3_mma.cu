@@ -12,8 +12,7 @@
 // Per stage of 32 k and warp of 64 × 32: 192 mma (48 a k8 step), 96 loads of a word, 288 instructions of splitting.
 // With one product instead of three (Precision::Tf32) operands are rounded to TF32 and sums stay in the tensor core.
 //
-// Launch. One block a unit, units = ⌈m / BM⌉ · ⌈n / BN⌉ · batch · split_k in the order of ffma_tile.cuh; slices of k meet
-// in the same workspace, and the last block of a tile adds them in the order of k.
+// Launch. One block a unit, units = ⌈m / BM⌉ · ⌈n / BN⌉ · batch in the order of ffma_tile.cuh.
 
 #include "../ffma/ffma_tile.cuh"
 #include "exact.cuh"
@@ -310,38 +309,6 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const ffma_gemm::Wo
     });
 }
 
-// Leaves a slice's sums in the workspace; the last block of the tile gets them all, added in the order of k, and true.
-template <typename SHAPE>
-__device__ __forceinline__ bool add_slices(const GemmArgs& args, const ffma_gemm::WorkUnit& work, char* shared,
-                                           typename SHAPE::Sums& sums) {
-    constexpr int kTile = SHAPE::BM * SHAPE::BN;
-    float* first = ffma_gemm::partial_sums(args) + static_cast<size_t>(work.tile) * args.split_k * kTile + threadIdx.x;
-    const auto each = [&](auto visit) {
-#pragma unroll
-        for (int i = 0; i < SHAPE::TILES_M; ++i)
-#pragma unroll
-            for (int j = 0; j < SHAPE::TILES_N; ++j)
-#pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    visit(sums[i][j][e], ((i * SHAPE::TILES_N + j) * 4 + e) * SHAPE::THREADS);
-    };
-    float* mine = first + static_cast<size_t>(work.slice) * kTile;
-    each([&](float sum, int at) { __stcg(mine + at, sum); });
-    unsigned* counter = static_cast<unsigned*>(args.workspace) + work.tile;
-    __syncthreads();   // the flag's place may still be read as a tile
-    if (!ffma_gemm::arrives_last(counter, args.split_k, threadIdx.x == 0, reinterpret_cast<int*>(shared),
-                                 [] { __syncthreads(); })) {
-        return false;
-    }
-    clear<SHAPE>(sums);
-#pragma unroll 1
-    for (int slice = 0; slice < args.split_k; ++slice) {
-        const float* from = first + static_cast<size_t>(slice) * kTile;
-        each([&](float& sum, int at) { sum += __ldcg(from + at); });
-    }
-    return true;
-}
-
 template <typename SHAPE>
 __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, int col, typename SHAPE::Sums& sums) {
     const Epilogue epilogue(args, batch);
@@ -401,7 +368,6 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     }
     const int row = work.row + warp_row + group, col = work.col + warp_col + quad * 2;
     repair<SHAPE>(args, work, row, col, sums);
-    if (args.split_k > 1 && !add_slices<SHAPE>(args, work, shared, sums)) return;
     store<SHAPE>(args, work.batch, row, col, sums);
 }
 
