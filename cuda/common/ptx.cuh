@@ -59,16 +59,6 @@ __device__ __forceinline__ float4 load_streaming(const float* address) {
     return value;
 }
 
-// ---- conversion (sm_80). PTX: "cvt" -----------------------------------------------------------------------------
-
-// TF32 nearest to x, halfway cases away from zero. Inf stays Inf; NaN stays NaN or, with few bits set, becomes Inf. The low
-// 13 bits of the word are zero.
-__device__ __forceinline__ uint32_t round_to_tf32(float x) {
-    uint32_t word;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(x));
-    return word;
-}
-
 // ---- matrix multiply-add of a warp (sm_80). PTX: "mma" --------------------------------------------------------------
 //
 // D (16 × 8, FP32) ← A (16 × 8) · B (8 × 8) + D. TF32 operands are 32-bit words whose low 13 bits the hardware ignores.

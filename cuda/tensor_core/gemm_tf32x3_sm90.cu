@@ -43,7 +43,9 @@ struct Fragments {
 template <typename CONFIG>
 __device__ __forceinline__ void load_fragments(const char* tile, const Place<CONFIG>& place, Fragments& fragments) {
     visit_fragments<CONFIG>(tile, place, [&](int step, int part, float x) {
-        split_rounded(x, fragments.head[step][part], fragments.tail[step][part]);
+        float tail;
+        split_rounded(x, fragments.head[step][part], tail);
+        fragments.tail[step][part] = __float_as_uint(nearly_rounded(tail));
     });
 }
 

@@ -2,7 +2,7 @@
 // core ignores the low 13 bits of an operand's word.
 #pragma once
 
-#include "../common/ptx.cuh"
+#include <cstdint>
 
 namespace {
 
@@ -15,14 +15,24 @@ __device__ __forceinline__ float tail_of_truncated(float x) {
     return __uint_as_float(__float_as_uint(x - head) + kHalfUnit);
 }
 
-// x = rounded head + tail. A rounded head leaves a tail of either sign with one bit less, which halves the error. The tail
-// is rounded as well, nearly: the multiplication adds a third to two thirds of TF32's last bit before the tensor core
-// truncates. An addition to the bits would be exact, but turns the usual NaN, 7fffffff, into a number, as it does in the
-// head; the tail is what keeps it NaN.
-__device__ __forceinline__ void split_rounded(float x, uint32_t& head, uint32_t& tail) {
-    constexpr float kRoundUp = 1.0f + 0.66666667f / 2048.0f;
+// x = rounded head + tail. A rounded head leaves a tail of either sign with one bit less, which halves the error. NaN's
+// head may become a number; the tail keeps it NaN.
+__device__ __forceinline__ void split_rounded(float x, uint32_t& head, float& tail) {
     head = (__float_as_uint(x) + kHalfUnit) & kHeadMask;
-    tail = __float_as_uint((x - __uint_as_float(head)) * kRoundUp);
+    tail = x - __uint_as_float(head);
+}
+
+// Rounds a tail, nearly: adds a third to two thirds of TF32's last bit before the tensor core truncates. An addition to
+// the bits would be exact, but turns the usual NaN, 7fffffff, into a number.
+__device__ __forceinline__ float nearly_rounded(float tail) {
+    constexpr float kRoundUp = 1.0f + 0.66666667f / 2048.0f;
+    return tail * kRoundUp;
+}
+
+// The word from which the tensor core truncates x to the nearest TF32.
+__device__ __forceinline__ uint32_t rounded_word(float x) {
+    const uint32_t word = __float_as_uint(x);
+    return isnan(x) ? word : word + kHalfUnit;   // 7fffffff would become a number
 }
 
 // x = truncated head + rounded tail: for NaN the head is NaN, or Inf.
