@@ -63,25 +63,32 @@ struct AsyncPipeline {
 
 #pragma unroll
         for (int i = 0; i < STAGES - 1; ++i) start_copies();
-        int stage = 0;             // the stage that is multiplied
-        Fragment even, odd = {};   // of the even and of the odd k: one is read while the other is multiplied
+        ptx::cp_async_wait<STAGES - 2>();
+        __syncthreads();
+        int stage = 0;     // the stage that is multiplied
+        Fragment even, odd;   // of the even and of the odd k
+        read(even, shared, stage, 0);
+
         for (; depth > 0; depth -= BK) {
-            ptx::cp_async_wait<STAGES - 2>();   // this thread's part of the stage has arrived …
-            __syncthreads();                    // … and everybody's, and nobody reads the oldest stage any more
             start_copies();
             const float* row_of_a = &shared.a[stage][0][thread_row()];   // at k
             const float* row_of_b = &shared.b[stage][0][thread_col()];
-            stage = next(stage);
 #pragma unroll 1
-            for (int k = 0; k < BK; k += 2) {
-                Thread::read(even, row_of_a, row_of_b);
-                acc.template multiply_add<Walk::kRows>(odd);   // of the k before; zeros the first time
+            for (int k = 0; k < BK - 2; k += 2) {
                 Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
                 acc.template multiply_add<Walk::kRows>(even);
                 row_of_a += 2 * PanelA::kPitch;
                 row_of_b += 2 * PanelB::kPitch;
+                Thread::read(even, row_of_a, row_of_b);
+                acc.template multiply_add<Walk::kRows>(odd);
             }
+            Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
+            acc.template multiply_add<Walk::kRows>(even);
+            ptx::cp_async_wait<STAGES - 2>();   // this thread's part of the next stage has arrived …
+            __syncthreads();                    // … and everybody's, and nobody reads the oldest stage any more
+            stage = next(stage);
+            read(even, shared, stage, 0);
+            acc.template multiply_add<Walk::kRows>(odd);
         }
-        acc.template multiply_add<Walk::kRows>(odd);
     }
 };
