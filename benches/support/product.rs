@@ -6,6 +6,8 @@ use anyhow::{bail, ensure, Context, Result};
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::{DType, Plan, Precision};
+use candle_sgemm::transpose::launch::launch as launch_transpose;
+use candle_sgemm::transpose::{TransposePlan, TransposeProblem};
 use cudarc::cublas::sys as cublas;
 use cudarc::driver::{result, CudaSlice};
 use std::ffi::c_void;
@@ -65,6 +67,21 @@ pub struct Product<'a> {
     reference: CudaSlice<u8>,
     bound: CudaSlice<u8>,
     elements: usize,
+}
+
+/// A in the other storage order, by the crate's own transposition.
+pub struct TurnedA {
+    a: CudaSlice<u8>,
+    transposition: TransposePlan,
+    /// The product with A stored so.
+    case: Case,
+}
+
+impl TurnedA {
+    /// The kernel that transposes.
+    pub fn kernel(&self) -> &'static str {
+        self.transposition.name()
+    }
 }
 
 impl<'a> Product<'a> {
@@ -333,15 +350,78 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// Room for A in the other storage order, and how it gets there.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room, or no transposition.
+    pub fn turn_a(&self) -> Result<TurnedA> {
+        let Case {
+            m,
+            k,
+            batch,
+            mut layout,
+            ..
+        } = self.case;
+        let [rows, cols] = if layout.a_transposed { [k, m] } else { [m, k] };
+        let problem = TransposeProblem::permutation(
+            &[batch, rows, cols],
+            &[rows * cols, cols, 1],
+            &[0, 2, 1],
+            self.dtype.size(),
+        )?;
+        layout.a_transposed = !layout.a_transposed;
+        Ok(TurnedA {
+            a: self.gpu.allocate(self.a.len())?,
+            transposition: TransposePlan::new(&problem.aligned_to(256), self.gpu.context.info())?,
+            case: Case { layout, ..self.case },
+        })
+    }
+
+    /// Queues the transposition of A.
+    ///
+    /// # Errors
+    ///
+    /// Of the launch.
+    pub fn launch_turn(&self, turned: &TurnedA) -> Result<()> {
+        let (src, dst) = (self.gpu.address(&self.a), self.gpu.address(&turned.a));
+        // SAFETY: both buffers hold all of A, start on 256 bytes and live as long as every measurement of this product.
+        unsafe { launch_transpose(&turned.transposition, src, dst, self.gpu.stream.cu_stream()) }?;
+        Ok(())
+    }
+
+    /// A plan for the product with A in the other storage order.
+    ///
+    /// # Errors
+    ///
+    /// With the kernel's reason where it refuses.
+    pub fn plan_turned(&self, turned: &TurnedA, kernel: &str) -> candle_sgemm::Result<Plan> {
+        let problem = turned.case.problem(self.dtype, self.precision, self.beta != 0.0);
+        Plan::named(kernel, &problem, self.gpu.context.info())
+    }
+
     /// Queues launch `i` of `plan`, which was made for this product.
     ///
     /// # Errors
     ///
     /// Of the launch.
     pub fn launch(&self, plan: &Plan, i: usize) -> Result<()> {
+        self.launch_on(&self.a, plan, i)
+    }
+
+    /// Queues launch `i` of `plan`, which was made for the product with A in the other storage order.
+    ///
+    /// # Errors
+    ///
+    /// Of the launch.
+    pub fn launch_turned(&self, turned: &TurnedA, plan: &Plan, i: usize) -> Result<()> {
+        self.launch_on(&turned.a, plan, i)
+    }
+
+    fn launch_on(&self, a: &CudaSlice<u8>, plan: &Plan, i: usize) -> Result<()> {
         let d = self.gpu.address(&self.d);
         let at = Addresses {
-            a: self.gpu.address(&self.a),
+            a: self.gpu.address(a),
             b: self.b_address(i),
             c: if self.beta != 0.0 { d } else { 0 },
             d,
@@ -454,5 +534,21 @@ impl<'a> Product<'a> {
             timing,
         )?;
         Ok((times[0], times[1]))
+    }
+    /// µs of cuBLAS, of the transposition of A, and of `plan` on what that wrote, measured in turn.
+    ///
+    /// # Errors
+    ///
+    /// Of the launches.
+    pub fn compare_turned(&self, turned: &TurnedA, plan: &Plan, timing: Timing) -> Result<[f64; 3]> {
+        let times = self.gpu.compare(
+            &mut [
+                &mut |i| self.launch_cublas(i),
+                &mut |_| self.launch_turn(turned),
+                &mut |i| self.launch_turned(turned, plan, i),
+            ],
+            timing,
+        )?;
+        Ok([times[0], times[1], times[2]])
     }
 }

@@ -579,6 +579,14 @@ pub const TABLE: &[KernelSpec] = &[
     ),
     KernelSpec::rung(
         3,
+        "sgemm_03_shared_in_turn",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "the same, loaded only when needed",
+    ),
+    KernelSpec::rung(
+        3,
         "sgemm_03_shared_padded",
         "sgemm/sgemm_03_shared",
         Tile::block(32, 32, 32),
