@@ -56,6 +56,86 @@ macro_rules! forward {
 forward! {
     "cuCtxGetDevice"
     "cuCtxGetId"
+    "cuDeviceGetAttribute"
+    "cuDeviceGetName"
+    "cuDriverGetVersion"
+    "cuEventCreate"
+    "cuEventDestroy_v2"
+    "cuEventElapsedTime_v2"
+    "cuEventRecord"
+    "cuEventSynchronize"
+    "cuFuncSetAttribute"
+    "cuGetErrorString"
+    "cuLaunchKernelEx"
+    "cuMemAllocAsync"
+    "cuMemFreeAsync"
+    "cuMemcpyHtoDAsync_v2"
+    "cuModuleGetFunction"
+    "cuModuleLoadData"
+    "cuStreamCreate"
+    "cuStreamDestroy_v2"
+    "cuStreamIsCapturing"
+    "cuStreamSynchronize"
+    "cuTensorMapEncodeTiled"
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    () => {
+        "jmp {missing}"
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "b {missing}"
+    };
+}
+
+/// Kernels of candle come along with its library and register with the CUDA runtime when this one is loaded. Nothing here
+/// launches them, so the runtime's functions are defined to do nothing rather than to need it.
+macro_rules! unused {
+    ($($name:literal)*) => {
+        std::arch::global_asm!(
+            $(
+                concat!(".globl ", $name),
+                concat!(".hidden ", $name),
+                concat!($name, ":"),
+            )*
+            jump!(),
+            missing = sym missing,
+        );
+    };
+}
+
+unused! {
+    "__cudaGetKernel"
+    "__cudaLaunchKernel_ptsz"
+    "__cudaPopCallConfiguration"
+    "__cudaPushCallConfiguration"
+    "__cudaRegisterFatBinary"
+    "__cudaRegisterFatBinaryEnd"
+    "__cudaRegisterFunction"
+    "__cudaRegisterVar"
+    "__cudaUnregisterFatBinary"
+    "cudaDeviceGetAttribute"
+    "cudaFree"
+    "cudaFreeAsync_ptsz"
+    "cudaFuncGetAttributes"
+    "cudaFuncSetAttribute"
+    "cudaGetDevice"
+    "cudaGetDeviceCount"
+    "cudaGetErrorName"
+    "cudaGetErrorString"
+    "cudaGetLastError"
+    "cudaMalloc"
+    "cudaMallocAsync_ptsz"
+    "cudaMemsetAsync_ptsz"
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"
+    "cudaPeekAtLastError"
+    "cudaSetDevice"
+    "cudaStreamSynchronize_ptsz"
 }
 
 /// Finds the driver and its functions.

@@ -44,7 +44,11 @@ impl Settings {
             "" => Log::Nothing,
             "summary" => Log::Summary,
             "calls" => Log::Calls,
-            other => return Err(format!("CANDLE_SGEMM_LOG: unknown value '{other}': choose one of summary, calls")),
+            other => {
+                return Err(format!(
+                    "CANDLE_SGEMM_LOG: unknown value '{other}': choose one of summary, calls"
+                ))
+            }
         };
         let disabled = match text("CANDLE_SGEMM_DISABLE")?.as_str() {
             "" | "0" => false,
@@ -77,7 +81,9 @@ fn start() -> Result<(), String> {
     driver::load()?;
     // SAFETY: a C string; the result is only compared.
     if unsafe { libc::dlsym(libc::RTLD_NEXT, c"cublasCreate_v2".as_ptr()) }.is_null() {
-        eprintln!("candle-sgemm: this program has not loaded cuBLAS: no product can be taken over unless it does so later");
+        eprintln!(
+            "candle-sgemm: this program has not loaded cuBLAS: no product can be taken over unless it does so later"
+        );
     }
     matmul_override::set_precision(settings.precision);
     matmul_override::log_calls(settings.log == Log::Calls);

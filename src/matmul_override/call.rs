@@ -307,8 +307,16 @@ mod tests {
                     };
                     let call = Call {
                         transposed,
-                        a: if transposed[0] == 0 { stored(m, k, 1) } else { stored(k, m, 1) },
-                        b: if transposed[1] == 0 { stored(k, n, 2) } else { stored(n, k, 2) },
+                        a: if transposed[0] == 0 {
+                            stored(m, k, 1)
+                        } else {
+                            stored(k, m, 1)
+                        },
+                        b: if transposed[1] == 0 {
+                            stored(k, n, 2)
+                        } else {
+                            stored(n, k, 2)
+                        },
                         c: stored(m, n, 3),
                         batch,
                         ..dense(m, n, k)
@@ -400,7 +408,10 @@ mod tests {
         assert_eq!(asked(compute::F32, math::DEFAULT | 16), Ok(Precision::Fp32));
         assert_eq!(asked(compute::F32, math::PEDANTIC), Ok(Precision::Fp32Strict));
         assert_eq!(asked(compute::F32, math::TF32_TENSOR_OP), Ok(Precision::Tf32));
-        assert_eq!(asked(compute::F32_PEDANTIC, math::TF32_TENSOR_OP), Ok(Precision::Fp32Strict));
+        assert_eq!(
+            asked(compute::F32_PEDANTIC, math::TF32_TENSOR_OP),
+            Ok(Precision::Fp32Strict)
+        );
         assert_eq!(asked(compute::F32_FAST_TF32, math::DEFAULT), Ok(Precision::Tf32));
         const FAST_16BF: u32 = 75;
         const EMULATED_BF16X9: u32 = 4;
@@ -429,8 +440,26 @@ mod tests {
         assert_eq!(reason(Call { k: 0, ..good }, 1.0), Some(PassedOn::Empty));
         assert_eq!(reason(Call { batch: 0, ..good }, 1.0), Some(PassedOn::Empty));
         assert_eq!(reason(Call { m: -1, ..good }, 1.0), Some(PassedOn::Arguments));
-        assert_eq!(reason(Call { a: matrix(3, 16), ..good }, 1.0), Some(PassedOn::Arguments));
-        assert_eq!(reason(Call { transposed: [7, 0], ..good }, 1.0), Some(PassedOn::Arguments));
+        assert_eq!(
+            reason(
+                Call {
+                    a: matrix(3, 16),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Arguments)
+        );
+        assert_eq!(
+            reason(
+                Call {
+                    transposed: [7, 0],
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Arguments)
+        );
         let null = Matrix {
             address: 0,
             ..matrix(4, 16)
@@ -441,11 +470,47 @@ mod tests {
             ..matrix(4, 16)
         };
         assert_eq!(reason(Call { b: odd, ..good }, 1.0), Some(PassedOn::Arguments));
-        assert_eq!(reason(Call { c: matrix(4, 0), ..good }, 1.0), Some(PassedOn::Overlap));
-        assert_eq!(reason(Call { c: matrix(4, 15), ..good }, 1.0), Some(PassedOn::Overlap));
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(4, 0),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Overlap)
+        );
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(4, 15),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Overlap)
+        );
         // Side by side in a wider matrix.
-        assert_eq!(reason(Call { c: matrix(8, 4), ..good }, 1.0), None);
-        assert_eq!(reason(Call { c: matrix(7, 4), ..good }, 1.0), Some(PassedOn::Overlap));
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(8, 4),
+                    ..good
+                },
+                1.0
+            ),
+            None
+        );
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(7, 4),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Overlap)
+        );
     }
 
     #[test]

@@ -331,8 +331,29 @@ pub unsafe extern "C" fn cublasGemmStridedBatchedEx(
     // SAFETY: the arguments are the caller's, untouched.
     unsafe {
         real_gemm_strided_batched_ex(
-            handle, transa, transb, m, n, k, alpha, a, a_type, lda, stride_a, b, b_type, ldb, stride_b, beta, c,
-            c_type, ldc, stride_c, batch, compute_type, algo,
+            handle,
+            transa,
+            transb,
+            m,
+            n,
+            k,
+            alpha,
+            a,
+            a_type,
+            lda,
+            stride_a,
+            b,
+            b_type,
+            ldb,
+            stride_b,
+            beta,
+            c,
+            c_type,
+            ldc,
+            stride_c,
+            batch,
+            compute_type,
+            algo,
         )
     }
 }
