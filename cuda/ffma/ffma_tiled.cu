@@ -119,7 +119,6 @@ struct Tiled {
     }
 
 FFMA_TILED(ffma_128x256, 128, 256, 16, 8, 8, 16, 1, 1)
-FFMA_TILED(ffma_128x128, 128, 128, 16, 8, 8, 16, 1, 2)
 FFMA_TILED(ffma_64x128, 64, 128, 16, 8, 8, 8, 1, 3)
 FFMA_TILED(ffma_64x64, 64, 64, 32, 8, 8, 8, 2, 2)
 FFMA_TILED(ffma_32x128, 32, 128, 32, 4, 8, 8, 2, 2)
