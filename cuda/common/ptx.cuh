@@ -36,6 +36,23 @@ __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+// Returns its argument, which the compiler must take for a new number: what is computed from it stays inside a loop
+// instead of being kept in registers before the loop.
+__device__ __forceinline__ int recompute(int value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
+// ---- loads of data that is used once. PTX: "ld.global.nc" ------------------------------------------------------
+
+// Reads 16 read-only bytes that no other thread of the block will ask for: they do not displace the L1's content.
+__device__ __forceinline__ float4 load_streaming(const float* address) {
+    float4 value;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address));
+    return value;
+}
+
 // ---- named barriers. PTX: "bar{.cta}.sync" ---------------------------------------------------------------------
 
 // A barrier of `threads` threads of the block (a multiple of 32); identifier 0 is __syncthreads().

@@ -1,0 +1,305 @@
+// Matrix times few vectors (m ≤ 8, or n ≤ 8): stream the large operand once, at memory speed.
+//
+// With m rows of A, each element of the k × n operand takes part in m products: at m = 8 that is 4 FLOP a byte, far
+// under the 20 where FFMA would limit an H100. So the kernel is a stream of 16-byte loads straight into registers,
+// enough of them in flight to cover the latency of memory, and the few vectors come out of the L1.
+//
+// The large operand is the *matrix*, its long side the *lines* (n lines for B, m lines for A), the few rows of A or
+// columns of B are the *vectors*. Two kernels, by the direction in which the matrix is contiguous:
+//   dot   along k: a warp takes a few lines, its lanes neighbouring pieces of k, and the lanes' sums are added at the end
+//   axpy  along the lines: a lane takes four neighbouring lines and walks down k
+// All warps of a block share its lines and divide k; split_k blocks divide it further. Sums are always added in the
+// same order: lanes, then warps, then slices.
+#include "ffma_tile.cuh"
+
+namespace ffma_gemm {
+
+struct Gemv {
+    const float* matrix;
+    const float* vectors;
+    int64_t line_stride, matrix_k_stride;     // of the matrix
+    int64_t vector_stride, vector_k_stride;   // of the vectors
+    int lines, vector_count;
+    bool matrix_vector, vectors_vector;       // 16-byte reads are allowed (vectors: along k)
+};
+
+// SWAPPED: A is the matrix and the columns of B are the vectors.
+template <bool SWAPPED, bool ALONG_K>
+__device__ __forceinline__ Gemv gemv_of(const GemmArgs& args, int batch) {
+    const float* a = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch);
+    const float* b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch);
+    const bool a_vector = args.a_access == (ALONG_K ? kRowVector : kColVector);
+    const bool b_vector = args.b_access == (ALONG_K ? kColVector : kRowVector);
+    if (SWAPPED)
+        return {a, b, args.a.row_stride, args.a.col_stride, args.b.col_stride, args.b.row_stride, args.m, args.n,
+                a_vector, args.b_access == kColVector};
+    return {b, a, args.b.col_stride, args.b.row_stride, args.a.row_stride, args.a.col_stride, args.n, args.m,
+            b_vector, args.a_access == kRowVector};
+}
+
+// Adds COUNT values over 2^LEVELS lanes that differ in the bits from `BIT` on. Halving the values with every step where
+// it can, it takes about COUNT shuffles instead of COUNT·LEVELS; the value that a lane ends up with is returned in
+// values[0], and its number by owned().
+template <int COUNT, int BIT>
+struct LaneSum {
+    static __device__ __forceinline__ void add(float* values, int lane) {
+        if constexpr (BIT > 0) {
+            if constexpr (COUNT > 1) {
+                const bool upper = (lane & BIT) != 0;
+#pragma unroll
+                for (int i = 0; i < COUNT / 2; ++i) {
+                    const float give = upper ? values[i] : values[i + COUNT / 2];
+                    const float keep = upper ? values[i + COUNT / 2] : values[i];
+                    values[i] = keep + __shfl_xor_sync(0xffffffffu, give, BIT);
+                }
+                LaneSum<COUNT / 2, BIT / 2>::add(values, lane);
+            } else {
+                values[0] += __shfl_xor_sync(0xffffffffu, values[0], BIT);
+                LaneSum<1, BIT / 2>::add(values, lane);
+            }
+        }
+    }
+    static __device__ __forceinline__ int owned(int lane) {
+        if constexpr (BIT > 0 && COUNT > 1) {
+            return ((lane & BIT) != 0 ? COUNT / 2 : 0) + LaneSum<COUNT / 2, BIT / 2>::owned(lane);
+        }
+        return 0;
+    }
+    // Lanes that hold the same value: all but the first of them (its remaining bits zero) are silent.
+    static __device__ __forceinline__ bool speaks(int lane) {
+        if constexpr (BIT > 0) {
+            if constexpr (COUNT > 1) return LaneSum<COUNT / 2, BIT / 2>::speaks(lane);
+            return (lane & (2 * BIT - 1)) == 0;
+        }
+        return true;
+    }
+};
+
+// `sums` has one value for each of a block's LINES × M outputs and warp, warps outermost. Adds them up and stores, or
+// leaves the sum for the slice's last block.
+template <int M, int LINES, int WARPS, bool SWAPPED>
+__device__ __forceinline__ void finish(const GemmArgs& args, int batch, int block, int slice, int first_line,
+                                       const float* sums, int* flag) {
+    constexpr int kOutputs = M * LINES;
+    const int vector_count = SWAPPED ? args.n : args.m;
+    const int line_count = SWAPPED ? args.m : args.n;
+    const Epilogue epilogue(args, batch);
+    float* partial = nullptr;
+    if (args.split_k > 1) {
+        partial = partial_sums(args) + static_cast<size_t>(block) * args.split_k * kOutputs;
+        for (int output = threadIdx.x; output < kOutputs; output += WARPS * kWarp) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp * kOutputs + output];
+            __stcg(partial + slice * kOutputs + output, sum);
+        }
+        if (!arrives_last(static_cast<unsigned*>(args.workspace) + block, args.split_k, threadIdx.x == 0, flag,
+                          [] { __syncthreads(); }))
+            return;
+    }
+    for (int output = threadIdx.x; output < kOutputs; output += WARPS * kWarp) {
+        float sum = 0.0f;
+        if (args.split_k > 1) {
+            for (int from = 0; from < args.split_k; ++from) sum += __ldcg(partial + from * kOutputs + output);
+        } else {
+#pragma unroll
+            for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp * kOutputs + output];
+        }
+        const int vector = output / LINES, line = first_line + output % LINES;
+        if (vector < vector_count && line < line_count) {
+            if (SWAPPED) epilogue.store(args, line, vector, sum);
+            else epilogue.store(args, vector, line, sum);
+        }
+    }
+}
+
+__device__ __forceinline__ void fma4(float& sum, float4 x, float4 y) {
+    sum = fmaf(x.x, y.x, sum);
+    sum = fmaf(x.y, y.y, sum);
+    sum = fmaf(x.z, y.z, sum);
+    sum = fmaf(x.w, y.w, sum);
+}
+
+// The matrix is contiguous along k (or not at all: then it is read element by element).
+template <int M, int LINES, int WARPS, int UNROLL, bool SWAPPED>
+__device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
+    constexpr int kSum = M * LINES;
+    static_assert((kSum & (kSum - 1)) == 0 && kSum <= kWarp, "the lanes' sums halve evenly");
+    __shared__ float sums[WARPS * kSum];
+    __shared__ int flag;
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int line_count = SWAPPED ? args.m : args.n;
+    const int line_blocks = (line_count - 1) / LINES + 1;
+    const int slice = blockIdx.x % args.split_k;
+    const int block = blockIdx.x / args.split_k;
+    const int batch = block / line_blocks;
+    const int first_line = (block - batch * line_blocks) * LINES;
+    const Gemv g = gemv_of<SWAPPED, true>(args, batch);
+
+    // Lines and vectors beyond the last are read as the last one again and not stored.
+    const float* line[LINES];
+#pragma unroll
+    for (int i = 0; i < LINES; ++i) line[i] = g.matrix + min(first_line + i, g.lines - 1) * g.line_stride;
+    const float* vector[M];
+#pragma unroll
+    for (int i = 0; i < M; ++i) vector[i] = g.vectors + min(i, g.vector_count - 1) * g.vector_stride;
+
+    float acc[kSum];
+#pragma unroll
+    for (int i = 0; i < kSum; ++i) acc[i] = 0.0f;
+
+    constexpr int kStep = WARPS * kWarp * kVec;   // k that the block takes at once
+    const int k_begin = slice * args.k_slice;
+    const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
+    int k = k_begin + threadIdx.x * kVec;
+    if (g.matrix_vector && g.vectors_vector) {
+        const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+        for (; k + kVec <= k_end; k += UNROLL * kStep) {
+            float4 w[UNROLL][LINES];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u)
+#pragma unroll
+                for (int i = 0; i < LINES; ++i)
+                    w[u][i] = k + u * kStep + kVec <= k_end ? ptx::load_streaming(line[i] + k + u * kStep) : zero;
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u)
+#pragma unroll
+                for (int v = 0; v < M; ++v) {
+                    const float4 x = k + u * kStep + kVec <= k_end ? load_vector(vector[v] + k + u * kStep) : zero;
+#pragma unroll
+                    for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[u][i], x);
+                }
+        }
+        // The last k mod 4 elements are some lane's: the one whose turn they are.
+        k = k_end - k_end % kVec;
+        k = (k - k_begin) / kVec % (WARPS * kWarp) == threadIdx.x ? k : k_end;
+    }
+#pragma unroll 1
+    for (; k < k_end; k += kStep) {
+        float4 w[LINES];
+#pragma unroll
+        for (int i = 0; i < LINES; ++i)
+            w[i] = g.matrix_vector && k + kVec <= k_end
+                       ? ptx::load_streaming(line[i] + k)
+                       : load_guarded(line[i] + k * g.matrix_k_stride, g.matrix_k_stride, k_end - k);
+#pragma unroll
+        for (int v = 0; v < M; ++v) {
+            const float4 x = g.vectors_vector && k + kVec <= k_end
+                                 ? load_vector(vector[v] + k)
+                                 : load_guarded(vector[v] + k * g.vector_k_stride, g.vector_k_stride, k_end - k);
+#pragma unroll
+            for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[i], x);
+        }
+    }
+
+    using Sum = LaneSum<kSum, kWarp / 2>;
+    Sum::add(acc, lane);
+    if (Sum::speaks(lane)) sums[warp * kSum + Sum::owned(lane)] = acc[0];
+    __syncthreads();
+    finish<M, LINES, WARPS, SWAPPED>(args, batch, block, slice, first_line, sums, &flag);
+}
+
+// The matrix is contiguous along the lines. LANES lanes cover 4·LANES lines; the warp's other lanes and the other warps
+// take other pieces of k, four steps of k a lane at a time.
+template <int M, int LANES, int WARPS, bool SWAPPED>
+__device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
+    constexpr int kLines = LANES * kVec;
+    constexpr int kStep = WARPS * (kWarp / LANES) * kVec;   // k that the block takes at once
+    __shared__ float sums[WARPS * M * kLines];
+    __shared__ int flag;
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int line_count = SWAPPED ? args.m : args.n;
+    const int line_blocks = (line_count - 1) / kLines + 1;
+    const int slice = blockIdx.x % args.split_k;
+    const int block = blockIdx.x / args.split_k;
+    const int batch = block / line_blocks;
+    const int first_line = (block - batch * line_blocks) * kLines;
+    const Gemv g = gemv_of<SWAPPED, false>(args, batch);
+    const int my_line = first_line + lane % LANES * kVec;
+    const int lines_left = g.lines - my_line;
+    const bool whole = g.matrix_vector && lines_left >= kVec;
+    const float* column = g.matrix + my_line * g.line_stride;
+    const float* vector[M];
+#pragma unroll
+    for (int i = 0; i < M; ++i) vector[i] = g.vectors + min(i, g.vector_count - 1) * g.vector_stride;
+
+    float acc[M][kVec];
+#pragma unroll
+    for (int v = 0; v < M; ++v)
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) acc[v][i] = 0.0f;
+
+    const int k_begin = slice * args.k_slice;
+    const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
+#pragma unroll 2
+    for (int k = k_begin + (warp * (kWarp / LANES) + lane / LANES) * kVec; k < k_end; k += kStep) {
+        float4 w[kVec];
+        const float* from = column + k * g.matrix_k_stride;
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) {
+            const bool inside = k + i < k_end;
+            if (whole && inside) w[i] = ptx::load_streaming(from + i * g.matrix_k_stride);
+            else w[i] = load_guarded(from + i * g.matrix_k_stride, g.line_stride, inside ? lines_left : 0);
+        }
+#pragma unroll
+        for (int v = 0; v < M; ++v) {
+            const float4 x = g.vectors_vector && k + kVec <= k_end
+                                 ? load_vector(vector[v] + k)
+                                 : load_guarded(vector[v] + k * g.vector_k_stride, g.vector_k_stride, k_end - k);
+            const float xs[kVec] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+            for (int i = 0; i < kVec; ++i) {
+                acc[v][0] = fmaf(w[i].x, xs[i], acc[v][0]);
+                acc[v][1] = fmaf(w[i].y, xs[i], acc[v][1]);
+                acc[v][2] = fmaf(w[i].z, xs[i], acc[v][2]);
+                acc[v][3] = fmaf(w[i].w, xs[i], acc[v][3]);
+            }
+        }
+    }
+
+#pragma unroll
+    for (int v = 0; v < M; ++v)
+#pragma unroll
+        for (int i = 0; i < kVec; ++i)
+#pragma unroll
+            for (int bit = LANES; bit < kWarp; bit *= 2)
+                acc[v][i] += __shfl_xor_sync(0xffffffffu, acc[v][i], bit);
+    if (lane < LANES) {
+#pragma unroll
+        for (int v = 0; v < M; ++v)
+#pragma unroll
+            for (int i = 0; i < kVec; ++i) sums[(warp * M + v) * kLines + lane * kVec + i] = acc[v][i];
+    }
+    __syncthreads();
+    finish<M, kLines, WARPS, SWAPPED>(args, batch, block, slice, first_line, sums, &flag);
+}
+
+}  // namespace ffma_gemm
+
+// Entries: vectors at most, lines a block (dot) or lanes along the lines (axpy), warps, unrolling.
+#define GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED)                                                          \
+    extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {       \
+        ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED>(args);                                                \
+    }
+#define GEMV_AXPY(NAME, M, LANES, WARPS, SWAPPED)                                                                   \
+    extern "C" __global__ void __launch_bounds__(WARPS * 32) NAME(const __grid_constant__ GemmArgs args) {          \
+        ffma_gemm::gemv_axpy<M, LANES, WARPS, SWAPPED>(args);                                                       \
+    }
+
+GEMV_DOT(gemv_dot_m1, 1, 4, 4, 4, 4, false)
+GEMV_DOT(gemv_dot_m2, 2, 4, 4, 4, 4, false)
+GEMV_DOT(gemv_dot_m4, 4, 4, 4, 2, 4, false)
+GEMV_DOT(gemv_dot_m8, 8, 4, 4, 2, 3, false)
+GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true)
+GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true)
+GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true)
+GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true)
+GEMV_AXPY(gemv_axpy_m1, 1, 8, 8, false)
+GEMV_AXPY(gemv_axpy_m2, 2, 8, 8, false)
+GEMV_AXPY(gemv_axpy_m4, 4, 8, 8, false)
+GEMV_AXPY(gemv_axpy_m8, 8, 8, 8, false)
+GEMV_AXPY(gemv_axpy_n1, 1, 8, 8, true)
+GEMV_AXPY(gemv_axpy_n2, 2, 8, 8, true)
+GEMV_AXPY(gemv_axpy_n4, 4, 8, 8, true)
+GEMV_AXPY(gemv_axpy_n8, 8, 8, 8, true)
