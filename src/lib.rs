@@ -1,3 +1,18 @@
 //! FP32 matrix multiplication and transposition for candle.
 
+pub mod candle;
+pub mod device;
+pub mod error;
 pub mod gemm;
+#[cfg(feature = "cuda")]
+pub mod modules;
+pub mod transpose;
+
+pub use candle::{linear, linear_b, linear_no_bias, matmul, permute, transpose, Gemm, Linear, SgemmExt, TransposeExt};
+pub use error::{Error, Result};
+pub use gemm::Precision;
+
+/// The code of the README, compiled and run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

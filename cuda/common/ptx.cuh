@@ -21,6 +21,12 @@ __device__ __forceinline__ void cp_async_16(void* shared, const void* global, in
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
 }
 
+// The same, and asks the L2 to fetch the whole 256 bytes around them: for rows that the block reads on.
+__device__ __forceinline__ void cp_async_16_prefetch_256(void* shared, const void* global, int valid_bytes = 16) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;"
+                 ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
+}
+
 // Copies 4 bytes; with `valid_bytes` 0 nothing is read and the 4 bytes become zero.
 __device__ __forceinline__ void cp_async_4(void* shared, const void* global, int valid_bytes = 4) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
@@ -58,6 +64,11 @@ __device__ __forceinline__ float4 load_streaming(const float* address) {
 // A barrier of `threads` threads of the block (a multiple of 32); identifier 0 is __syncthreads().
 __device__ __forceinline__ void named_barrier_sync(int identifier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(identifier), "r"(threads) : "memory");
+}
+
+// Arrives at such a barrier without waiting: `threads` counts those that arrive and those that sync.
+__device__ __forceinline__ void named_barrier_arrive(int identifier, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(identifier), "r"(threads) : "memory");
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -127,6 +138,25 @@ __device__ __forceinline__ void tma_store_3d(const void* map, const void* shared
                  ::"l"(map), "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z) : "memory");
 }
 
+// What "createpolicy.fractional.L2::evict_first.b64 policy, 1.0" yields, spelled out because the instruction would stand
+// before a block's first request: the lines of a copy leave the L2 before others.
+constexpr uint64_t kEvictFirst = 0x12F0000000000000;
+
+__device__ __forceinline__ void tma_load_3d(void* shared, const void* map, uint64_t* barrier, int x, int y, int z,
+                                            uint64_t l2_policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6;"
+        ::"r"(shared_address(shared)), "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "l"(l2_policy)
+        : "memory");
+}
+
+__device__ __forceinline__ void tma_store_3d(const void* map, const void* shared, int x, int y, int z,
+                                             uint64_t l2_policy) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3, %4}], [%1], %5;"
+                 ::"l"(map), "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z), "l"(l2_policy) : "memory");
+}
+
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Waits until at most `PENDING` bulk groups of this thread still read from shared memory.
@@ -137,6 +167,66 @@ __device__ __forceinline__ void bulk_wait_read() {
 
 // Orders this thread's ordinary shared-memory accesses before later ones of the copy engine and the tensor cores.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// The batched forms: the map is x, y and three batch dimensions.
+__device__ __forceinline__ void tma_load_5d(void* shared, const void* map, uint64_t* barrier, int x, int y, int z,
+                                            int v, int w) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+        ::"r"(shared_address(shared)), "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w)
+        : "memory");
+}
+
+// Writes the box to the same shared-memory offset of every block of the cluster whose bit is set in `blocks`, and
+// completes the bytes on the barrier at the same offset of each.
+__device__ __forceinline__ void tma_load_5d_multicast(void* shared, const void* map, uint64_t* barrier,
+                                                      uint16_t blocks, int x, int y, int z, int v, int w) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;"
+        ::"r"(shared_address(shared)), "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w),
+          "h"(blocks)
+        : "memory");
+}
+
+// ---- clusters (sm_90). PTX: "barrier.cluster", "mapa" ----------------------------------------------------------
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ __forceinline__ uint32_t cluster_size() {
+    uint32_t size;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+    return size;
+}
+
+// A barrier of every thread of the cluster; what was written to shared memory before it is visible after it.
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// The address, as 32 bits of the cluster's shared window, of `pointer`'s counterpart in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t cluster_address(const void* pointer, uint32_t rank) {
+    uint32_t address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
+    return address;
+}
+
+// Arrives at the counterpart of `barrier` in block `rank`, without an explicit .release.cluster: spelling that out
+// halves the speed of a pipeline that arrives once a stage, and the copy engine's own completion needs no such order.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(barrier, rank)) : "memory");
+}
+
+__device__ __forceinline__ float load_cluster(uint32_t address) {
+    float value;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+    return value;
+}
 
 #endif  // sm_90
 
@@ -153,6 +243,107 @@ template <int REGISTERS>
 __device__ __forceinline__ void registers_decrease_to() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
+
+// ---- warpgroup matrix multiply-add (sm_90a). PTX: "wgmma" ------------------------------------------------------
+//
+// D (64 × N, FP32) ← A (64 × 8) · B (8 × N) [+ D], issued by the 128 threads of a warpgroup and carried out
+// asynchronously. TF32 operands are 32-bit words whose low 13 bits the hardware ignores: a raw FP32 operand is read as
+// its value truncated to TF32.
+//
+// Thread 32·w + 4·g + t of the warpgroup holds of A the elements (16w + g, t), (16w + g + 8, t), (16w + g, t + 4),
+// (16w + g + 8, t + 4) in that order, and of D at index 4·j + 2·f + c the element (16w + g + 8f, 8j + 2t + c).
+
+// Descriptor of a K-major operand tile whose rows are 128 bytes in TMA's 128-byte swizzle, 8 rows (1024 bytes) a group.
+// `shared` is the shared address of the tile, aligned to 1024 bytes, plus the byte offset of k within the first row.
+__device__ __forceinline__ uint64_t wgmma_descriptor_swizzle128(uint32_t shared) {
+    constexpr uint64_t kSwizzle128 = 1ull << 62;
+    constexpr uint64_t kGroupStride = static_cast<uint64_t>(1024 >> 4) << 32;
+    constexpr uint64_t kUnusedLeadingStride = 1ull << 16;
+    return kSwizzle128 | kGroupStride | kUnusedLeadingStride | ((shared & 0x3FFFF) >> 4);
+}
+
+// Orders the warpgroup's earlier register and shared-memory accesses before the wgmma that follow.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits until at most `PENDING` committed groups are still under way.
+template <int PENDING>
+__device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+// Keeps the compiler from moving reads or writes of an accumulator across this point.
+template <int COUNT>
+__device__ __forceinline__ void wgmma_pin(float (&accumulators)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
+}
+
+// A from registers, B from shared memory; `accumulate` false starts from zero instead of D.
+// 64 accumulators a thread.
+__device__ __forceinline__ void wgmma_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "setp.ne.b32 p, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+        " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, p, 1, 1;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// 32 accumulators a thread.
+__device__ __forceinline__ void wgmma_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "setp.ne.b32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, p, 1, 1;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// 16 accumulators a thread.
+__device__ __forceinline__ void wgmma_tf32(float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "setp.ne.b32 p, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, p, 1, 1;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// 8 accumulators a thread.
+__device__ __forceinline__ void wgmma_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "setp.ne.b32 p, %13, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, %12, p, 1, 1;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
 
 #endif  // sm_90a
 

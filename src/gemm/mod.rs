@@ -1,5 +1,15 @@
-//! Matrix multiplication: [`problem`] says what is asked and [`plan`](crate::gemm) how it is done.
+//! Matrix multiplication: [`problem`] says what is asked, [`kernels`] what there is, [`plan`] how it is done.
 
+pub mod args;
+#[cfg(feature = "cuda")]
+pub mod cache;
+pub mod cpu;
+pub mod kernels;
+#[cfg(feature = "cuda")]
+pub mod launch;
+pub mod plan;
 pub mod problem;
 
+pub use kernels::{KernelSpec, TABLE};
+pub use plan::{explain, Plan};
 pub use problem::{Access, Activation, DType, Epilogue, GemmProblem, OperandLayout, Precision};

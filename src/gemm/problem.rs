@@ -5,8 +5,11 @@ use std::fmt;
 /// Batch dimensions that one launch walks; more are walked on the host, launch by launch. Part of the kernel ABI.
 pub const MAX_BATCH_DIMS: usize = 4;
 
-/// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit).
-pub const MAX_SIZE: usize = i32::MAX as usize;
+/// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and the last tile of a kernel may
+/// reach this far beyond the matrix without leaving their range.
+const MAX_TILE: usize = 1024;
+/// The largest m, n, k and batch of a problem.
+pub const MAX_SIZE: usize = i32::MAX as usize - MAX_TILE;
 
 /// What an element of A, B, C and D is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -142,10 +145,7 @@ impl OperandLayout {
 
     /// The same layout with these batch strides (elements, outermost first).
     pub const fn with_batch_strides(self, batch_strides: [i64; MAX_BATCH_DIMS]) -> Self {
-        OperandLayout {
-            batch_strides,
-            ..self
-        }
+        OperandLayout { batch_strides, ..self }
     }
 
     /// The same layout at an address that is a multiple of `align` bytes only.
@@ -160,19 +160,10 @@ impl OperandLayout {
         let unit_row = self.row_stride == 1 || rows == 1;
         let vector = 16 / dtype.size() as i64;
         let whole_vectors = |stride: i64, steps: usize| steps <= 1 || stride % vector == 0;
-        let aligned =
-            self.align >= 16 && self.batch_strides.iter().all(|stride| stride % vector == 0);
+        let aligned = self.align >= 16 && self.batch_strides.iter().all(|stride| stride % vector == 0);
         match (unit_col, unit_row) {
-            (true, _)
-                if aligned && whole_vectors(self.row_stride, rows) && self.col_stride == 1 =>
-            {
-                Access::RowVector
-            }
-            (_, true)
-                if aligned && whole_vectors(self.col_stride, cols) && self.row_stride == 1 =>
-            {
-                Access::ColVector
-            }
+            (true, _) if aligned && whole_vectors(self.row_stride, rows) && self.col_stride == 1 => Access::RowVector,
+            (_, true) if aligned && whole_vectors(self.col_stride, cols) && self.row_stride == 1 => Access::ColVector,
             (true, _) if self.col_stride == 1 => Access::RowScalar,
             (_, true) if self.row_stride == 1 => Access::ColScalar,
             _ => Access::Strided,
@@ -270,13 +261,7 @@ impl GemmProblem {
 
     /// A single product of dense row-major matrices (NN).
     pub const fn row_major(m: usize, n: usize, k: usize) -> Self {
-        GemmProblem::new(
-            m,
-            n,
-            k,
-            OperandLayout::row_major(k),
-            OperandLayout::row_major(n),
-        )
+        GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::row_major(n))
     }
 
     /// Matrices in the batch.
@@ -299,26 +284,21 @@ impl GemmProblem {
                 .product()
         };
         let (m, n, k) = (self.m as f64, self.n as f64, self.k as f64);
-        let elements =
-            m * k * matrices(&self.a) + k * n * matrices(&self.b) + m * n * self.batch() as f64;
+        let elements = m * k * matrices(&self.a) + k * n * matrices(&self.b) + m * n * self.batch() as f64;
         elements * self.dtype.size() as f64
     }
 
     /// The storage order of A and B: `NN`, `NT`, `TN` or `TT` (T: stored transposed), or with `*` for an operand that
     /// has neither a unit row stride nor a unit column stride.
     pub fn layout_name(&self) -> String {
-        let letter =
-            |layout: &OperandLayout, rows, cols| match layout.access(rows, cols, self.dtype) {
-                Access::RowScalar | Access::RowVector => 'N',
-                Access::ColScalar | Access::ColVector => 'T',
-                Access::Strided => '*',
-            };
-        [
-            letter(&self.a, self.m, self.k),
-            letter(&self.b, self.k, self.n),
-        ]
-        .iter()
-        .collect()
+        let letter = |layout: &OperandLayout, rows, cols| match layout.access(rows, cols, self.dtype) {
+            Access::RowScalar | Access::RowVector => 'N',
+            Access::ColScalar | Access::ColVector => 'T',
+            Access::Strided => '*',
+        };
+        [letter(&self.a, self.m, self.k), letter(&self.b, self.k, self.n)]
+            .iter()
+            .collect()
     }
 
     /// Checks what every kernel takes for granted.
@@ -326,7 +306,7 @@ impl GemmProblem {
     /// # Errors
     ///
     /// A sentence with the numbers: a size of 0 (the caller answers those without a kernel), a size or batch above
-    /// 2³¹ − 1, or a result whose columns are not adjacent.
+    /// [`MAX_SIZE`], or a result whose columns are not adjacent.
     pub fn validate(&self) -> Result<(), String> {
         let (m, n, k, batch) = (self.m, self.n, self.k, self.batch());
         if m == 0 || n == 0 || k == 0 || batch == 0 {
@@ -366,7 +346,8 @@ impl GemmProblem {
         if let Some(inner) = dims.last().copied() {
             let rows = self.operands().map(|o| o.map_or(0, |o| o.row_stride));
             let in_step = |i: usize| self.m == 1 || inner.strides[i] == rows[i] * self.m as i64;
-            if inner.strides[B] == 0 && [A, D, C, RESIDUAL].into_iter().all(in_step) {
+            let fits = self.m.saturating_mul(inner.extent) <= MAX_SIZE;
+            if fits && inner.strides[B] == 0 && [A, D, C, RESIDUAL].into_iter().all(in_step) {
                 folded.m = self.m * inner.extent;
                 dims.pop();
                 if self.m == 1 {
@@ -386,8 +367,8 @@ impl GemmProblem {
         let first = MAX_BATCH_DIMS - dims.len();
         for (i, dim) in dims.iter().enumerate() {
             folded.batch_dims[first + i] = dim.extent;
-            for operand in 0..5 {
-                strides[operand][first + i] = dim.strides[operand];
+            for (strides, stride) in strides.iter_mut().zip(dim.strides) {
+                strides[first + i] = stride;
             }
         }
         folded.a.batch_strides = strides[A];
@@ -441,9 +422,7 @@ pub fn merge_batch_dims(dims: &mut Vec<BatchDim>) {
     let mut merged: Vec<BatchDim> = Vec::with_capacity(dims.len());
     for dim in dims.iter() {
         match merged.last_mut() {
-            Some(outer)
-                if (0..5).all(|i| outer.strides[i] == dim.strides[i] * dim.extent as i64) =>
-            {
+            Some(outer) if (0..5).all(|i| outer.strides[i] == dim.strides[i] * dim.extent as i64) => {
                 outer.extent *= dim.extent;
                 outer.strides = dim.strides;
             }
@@ -461,23 +440,11 @@ mod tests {
     fn access_follows_strides_and_alignment() {
         let row = OperandLayout::row_major(8);
         assert_eq!(row.access(4, 8, DType::F32), Access::RowVector);
-        assert_eq!(
-            row.with_align(4).access(4, 8, DType::F32),
-            Access::RowScalar
-        );
-        assert_eq!(
-            OperandLayout::row_major(7).access(4, 7, DType::F32),
-            Access::RowScalar
-        );
+        assert_eq!(row.with_align(4).access(4, 8, DType::F32), Access::RowScalar);
+        assert_eq!(OperandLayout::row_major(7).access(4, 7, DType::F32), Access::RowScalar);
         assert_eq!(row.transposed().access(8, 4, DType::F32), Access::ColVector);
-        assert_eq!(
-            OperandLayout::col_major(7).access(7, 4, DType::F32),
-            Access::ColScalar
-        );
-        assert_eq!(
-            OperandLayout::strided(16, 2).access(4, 8, DType::F32),
-            Access::Strided
-        );
+        assert_eq!(OperandLayout::col_major(7).access(7, 4, DType::F32), Access::ColScalar);
+        assert_eq!(OperandLayout::strided(16, 2).access(4, 8, DType::F32), Access::Strided);
         let odd_batch = row.with_batch_strides([0, 0, 0, 33]);
         assert_eq!(odd_batch.access(4, 8, DType::F32), Access::RowScalar);
     }
@@ -516,12 +483,7 @@ mod tests {
 
     #[test]
     fn dense_batches_merge_into_one_dimension() {
-        let problem = batched(
-            [2, 1, 4, 6],
-            [504, 0, 126, 21],
-            [840, 0, 210, 35],
-            [360, 0, 90, 15],
-        );
+        let problem = batched([2, 1, 4, 6], [504, 0, 126, 21], [840, 0, 210, 35], [360, 0, 90, 15]);
         let folded = problem.folded();
         assert_eq!(folded.batch_dims, [1, 1, 1, 48]);
         assert_eq!(folded.a.batch_strides, [0, 0, 0, 21]);
@@ -545,6 +507,15 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_that_would_be_too_many_rows_stays_a_batch() {
+        let mut problem = batched([1, 1, 1, 1 << 20], [0, 0, 0, 7 << 20], [0; 4], [0, 0, 0, 5 << 20]);
+        problem.m = 1 << 20;
+        let folded = problem.folded();
+        assert_eq!((folded.m, folded.batch()), (1 << 20, 1 << 20));
+        folded.validate().unwrap();
+    }
+
+    #[test]
     fn rows_stay_apart_where_they_do_not_continue() {
         // A is padded between matrices: 24 instead of 3·7 elements.
         let folded = batched([1, 1, 1, 6], [0, 0, 0, 24], [0; 4], [0, 0, 0, 15]).folded();
@@ -561,16 +532,11 @@ mod tests {
     fn validation_names_the_numbers() {
         let error = GemmProblem::row_major(0, 2, 3).validate().unwrap_err();
         assert!(error.contains("m 0, n 2, k 3"), "{error}");
-        let error = GemmProblem::row_major(1 << 31, 2, 3)
-            .validate()
-            .unwrap_err();
+        let error = GemmProblem::row_major(1 << 31, 2, 3).validate().unwrap_err();
         assert!(error.contains("2147483648"), "{error}");
         let mut strided = GemmProblem::row_major(4, 4, 4);
         strided.d.col_stride = 2;
-        assert!(strided
-            .validate()
-            .unwrap_err()
-            .contains("column stride is 2"));
+        assert!(strided.validate().unwrap_err().contains("column stride is 2"));
     }
 
     #[test]
@@ -578,9 +544,6 @@ mod tests {
         for precision in Precision::ALL {
             assert_eq!(precision.name().parse::<Precision>().unwrap(), precision);
         }
-        assert!("fp16"
-            .parse::<Precision>()
-            .unwrap_err()
-            .contains("fp32-strict"));
+        assert!("fp16".parse::<Precision>().unwrap_err().contains("fp32-strict"));
     }
 }

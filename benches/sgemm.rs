@@ -1,0 +1,67 @@
+//! The planner's choice beside cuBLAS as candle calls it, on the device's clock.
+//!
+//!     cargo bench --features cuda --bench sgemm
+
+#[path = "support/mod.rs"]
+mod support;
+
+#[cfg(feature = "cuda")]
+fn main() {
+    let mut criterion = criterion::Criterion::default().configure_from_args();
+    match support::gpu::Gpu::open() {
+        Err(error) => eprintln!("sgemm: skipped: {error:#}"),
+        Ok(gpu) => {
+            if let Err(error) = run(&gpu, &mut criterion) {
+                eprintln!("sgemm: {error:#}");
+                std::process::exit(1);
+            }
+            criterion.final_summary();
+        }
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn main() {
+    eprintln!("sgemm: skipped: this build has no GPU support; add --features cuda");
+}
+
+#[cfg(feature = "cuda")]
+fn run(gpu: &support::gpu::Gpu, criterion: &mut criterion::Criterion) -> anyhow::Result<()> {
+    use candle_sgemm::gemm::{DType, Precision};
+    use criterion::{BenchmarkId, Throughput};
+    use std::time::Duration;
+    use support::case::{Case, Layout};
+    use support::product::Product;
+
+    let mut cases: Vec<Case> = [256, 1024, 4096].map(|size| Case::square(size, Layout::NN)).to_vec();
+    for m in [1, 16, 128] {
+        let cold = true;
+        cases.push(Case {
+            cold,
+            ..Case::new(m, 4096, 4096, Layout::NT)
+        });
+    }
+    for precision in Precision::ALL {
+        let mut group = criterion.benchmark_group(format!("sgemm {precision}"));
+        group.sample_size(20).measurement_time(Duration::from_secs(2));
+        for &case in &cases {
+            let product = Product::new(gpu, case, DType::F32, precision, 1.0, 0.0)?;
+            let plan = product.plan(None)?;
+            product.check("cuBLAS", || product.launch_cublas(0))?;
+            product.check(plan.kernel.name, || product.launch(&plan, 0))?;
+            group.throughput(Throughput::Elements(case.flops() as u64));
+            let mut add = |name: &str, launch: &mut support::gpu::Launch| {
+                group.bench_function(BenchmarkId::new(name, case), |bench| {
+                    bench.iter_custom(|launches| {
+                        gpu.time(launches, launch)
+                            .unwrap_or_else(|error| panic!("{name} on {case}: {error:#}"))
+                    })
+                });
+            };
+            add("candle-sgemm", &mut |i| product.launch(&plan, i));
+            add("cublas", &mut |i| product.launch_cublas(i));
+        }
+        group.finish();
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! A GPU to measure on: a stream, cuBLAS on it, and times from CUDA events.
+
+use super::record::{median, now, Report};
+use anyhow::{bail, Context, Result};
+use candle_sgemm::device::CurrentContext;
+use cudarc::cublas::CudaBlas;
+use cudarc::driver::sys::{self, CUevent_flags};
+use cudarc::driver::{result, CudaContext, CudaSlice, CudaStream, DevicePtr};
+use std::ffi::c_void;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Launches between two events: fewer than the driver queues before it makes the host wait.
+const MAX_LAUNCHES: u32 = 256;
+/// What the host takes at most to queue one launch, in µs; the stream is held back for so long.
+const QUEUING_US: f64 = 15.0;
+/// From here on the host is ahead of the device by itself, in µs a launch.
+const NEEDS_NO_HOLD_US: f64 = 100.0;
+/// A launch that takes longer than so many samples is measured fewer times.
+const SLOW_SAMPLES: f64 = 5.0;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// The median of so many samples counts.
+    pub samples: usize,
+    /// Launches are repeated until a sample takes about so long.
+    pub sample_us: f64,
+}
+
+/// Queues launch number `i` on the stream.
+pub type Launch<'a> = dyn FnMut(usize) -> Result<()> + 'a;
+
+pub struct Gpu {
+    pub stream: Arc<CudaStream>,
+    pub context: CurrentContext,
+    pub blas: CudaBlas,
+    /// Clock under FP32 load.
+    pub clock_mhz: f64,
+    /// The rate of FP32 multiply-adds alone.
+    pub ffma_tflops: f64,
+}
+
+impl Gpu {
+    /// The first GPU, with its FFMA peak measured.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or CUDA or cuBLAS fail.
+    pub fn open() -> Result<Self> {
+        let cuda = CudaContext::new(0).context("no usable NVIDIA GPU")?;
+        cuda.bind_to_thread()?;
+        let stream = cuda.new_stream()?;
+        let blas = CudaBlas::new(stream.clone()).context("cuBLAS cannot start")?;
+        let context = CurrentContext::get()?;
+        let clock_mhz = context.info().clock_mhz as f64;
+        let mut gpu = Gpu {
+            stream,
+            context,
+            blas,
+            clock_mhz,
+            ffma_tflops: 0.0,
+        };
+        gpu.measure_ffma_peak()?;
+        Ok(gpu)
+    }
+
+    /// A report without rows, for this GPU and this moment.
+    ///
+    /// # Errors
+    ///
+    /// If CUDA or cuBLAS cannot tell their names and versions.
+    pub fn report(&self, program: &str) -> Result<Report> {
+        let (mut cuda, mut cublas) = (0, 0);
+        // SAFETY: the integers outlive the calls; the handle is alive.
+        unsafe {
+            sys::cuDriverGetVersion(&mut cuda).result()?;
+            cudarc::cublas::sys::cublasGetVersion_v2(*self.blas.handle(), &mut cublas).result()?;
+        }
+        // Where the files go belongs to one machine, not to the measurement.
+        let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+        while let Some(at) = arguments.iter().position(|argument| argument.starts_with("--out")) {
+            let value = usize::from(!arguments[at].contains('=') && at + 1 < arguments.len());
+            arguments.drain(at..=at + value);
+        }
+        Ok(Report {
+            gpu: self.stream.context().name()?,
+            driver: driver_version(),
+            cuda: format!("{}.{}", cuda / 1000, cuda % 1000 / 10),
+            cublas: format!("{}.{}.{}", cublas / 10_000, cublas / 100 % 100, cublas % 100),
+            sm_clock_mhz: self.clock_mhz.round(),
+            ffma_tflops: Some((self.ffma_tflops * 10.0).round() / 10.0),
+            date: now(),
+            command: format!("{program} {}", arguments.join(" ")).trim_end().to_string(),
+            rows: Vec::new(),
+        })
+    }
+
+    /// Device memory for `bytes` bytes, with an address on 256 bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the device has no such room.
+    pub fn allocate(&self, bytes: usize) -> Result<CudaSlice<u8>> {
+        // SAFETY: every user writes before it reads.
+        unsafe { self.stream.alloc(bytes) }.with_context(|| format!("cannot allocate {bytes} bytes on the GPU"))
+    }
+
+    pub fn address(&self, slice: &CudaSlice<u8>) -> u64 {
+        slice.device_ptr(&self.stream).0
+    }
+
+    /// Queues a kernel of `cuda/diagnostics/`.
+    ///
+    /// # Safety
+    ///
+    /// `parameters` are those of the kernel, and the memory that it reaches through them is there.
+    pub unsafe fn launch_diagnostic(
+        &self,
+        file: &'static str,
+        entry: &'static str,
+        grid: (u32, u32, u32),
+        threads: u32,
+        parameters: &mut [*mut c_void],
+    ) -> Result<()> {
+        let function = self.context.function(file, entry, 0)?;
+        // SAFETY: the caller vouches for the parameters.
+        unsafe {
+            result::launch_kernel(
+                function.handle(),
+                grid,
+                (threads, 1, 1),
+                0,
+                self.stream.cu_stream(),
+                parameters,
+            )
+        }
+        .with_context(|| format!("cannot launch {entry}"))
+    }
+
+    /// µs a launch of each of `launches`, the samples taken in turn so that all see the same clocks.
+    ///
+    /// # Errors
+    ///
+    /// Of the launches, and of the driver where a kernel fails.
+    pub fn compare(&self, launches: &mut [&mut Launch], timing: Timing) -> Result<Vec<f64>> {
+        let mut counts = Vec::new();
+        let mut samples = timing.samples.max(1);
+        for launch in launches.iter_mut() {
+            // The first launch loads code, the second gives a first estimate, the third is long enough for a good one.
+            self.sample(1, false, *launch)?;
+            let first = self.sample(1, false, *launch)?;
+            let mut count = launch_count(timing.sample_us, first);
+            let mut us = first;
+            if count > 1 {
+                us = self.sample(count, true, *launch)?;
+                count = launch_count(timing.sample_us, us);
+            }
+            if us > SLOW_SAMPLES * timing.sample_us {
+                samples = samples.min(3);
+            }
+            counts.push((count, us < NEEDS_NO_HOLD_US));
+        }
+        let mut times = vec![Vec::new(); launches.len()];
+        for _ in 0..samples {
+            for ((launch, times), (count, hold)) in launches.iter_mut().zip(&mut times).zip(&counts) {
+                times.push(self.sample(*count, *hold, *launch)?);
+            }
+        }
+        Ok(times.into_iter().map(median).collect())
+    }
+
+    /// µs a launch, over `count` launches between two events. With `hold` the stream waits until they are queued, so that
+    /// the device's time is measured rather than the host's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::compare`].
+    pub fn sample(&self, count: u32, hold: bool, launch: &mut Launch) -> Result<f64> {
+        if hold {
+            let mut cycles = (QUEUING_US * count as f64 * self.clock_mhz) as i64;
+            let mut parameters = [std::ptr::from_mut(&mut cycles).cast()];
+            // SAFETY: the kernel takes this number and touches no memory.
+            unsafe { self.launch_diagnostic("diagnostics/measure", "hold", (1, 1, 1), 1, &mut parameters) }?;
+        }
+        let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
+        let start = self.stream.record_event(timed)?;
+        for i in 0..count {
+            launch(i as usize)?;
+        }
+        let stop = self.stream.record_event(timed)?;
+        stop.synchronize().context("a kernel failed")?;
+        Ok(start.elapsed_ms(&stop)? as f64 * 1e3 / count as f64)
+    }
+
+    /// The device's time for `launches` launches, however many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::compare`].
+    pub fn time(&self, launches: u64, launch: &mut Launch) -> Result<Duration> {
+        let (mut left, mut us) = (launches, 0.0);
+        while left > 0 {
+            let count = left.min(MAX_LAUNCHES as u64) as u32;
+            us += self.sample(count, true, launch)? * count as f64;
+            left -= count as u64;
+        }
+        Ok(Duration::from_secs_f64(us * 1e-6))
+    }
+
+    fn measure_ffma_peak(&mut self) -> Result<()> {
+        const THREADS: u32 = 1024;
+        const ITERATIONS: i32 = 4096;
+        let blocks = self.context.info().sm_count;
+        let out = self.stream.alloc_zeros::<i64>(3)?;
+        let mut run = |_| {
+            let address = out.device_ptr(&self.stream).0;
+            let (mut sink, mut work, mut cycles) = (address, address + 8, address + 16);
+            let (mut x, mut y, mut iterations) = (0.999f32, 0.001f32, ITERATIONS);
+            let mut parameters: [*mut c_void; 6] = [
+                std::ptr::from_mut(&mut sink).cast(),
+                std::ptr::from_mut(&mut work).cast(),
+                std::ptr::from_mut(&mut cycles).cast(),
+                std::ptr::from_mut(&mut x).cast(),
+                std::ptr::from_mut(&mut y).cast(),
+                std::ptr::from_mut(&mut iterations).cast(),
+            ];
+            // SAFETY: the kernel takes these six, and `out` has the three numbers that it may write.
+            unsafe {
+                self.launch_diagnostic(
+                    "diagnostics/ffma_peak",
+                    "ffma_peak",
+                    (blocks, 1, 1),
+                    THREADS,
+                    &mut parameters,
+                )
+            }
+        };
+        self.sample(1, false, &mut run)?;
+        let us = median((0..5).map(|_| self.sample(1, false, &mut run)).collect::<Result<_>>()?);
+        let numbers = self.stream.clone_dtoh(&out)?;
+        if numbers[1] <= 0 {
+            bail!("the FFMA kernel did not run");
+        }
+        self.ffma_tflops = numbers[1] as f64 * (blocks * THREADS) as f64 / us * 1e-6;
+        // One block a multiprocessor, all at once: block 0 runs from the start to the end.
+        self.clock_mhz = numbers[2] as f64 / us;
+        Ok(())
+    }
+}
+
+fn launch_count(sample_us: f64, us: f64) -> u32 {
+    ((sample_us / us.max(0.1)) as u32).clamp(1, MAX_LAUNCHES)
+}
+
+/// The driver's version as `nvidia-smi` prints it, which is not asked for where there is none.
+fn driver_version() -> String {
+    let output = Command::new("nvidia-smi")
+        .args(["--query-gpu=driver_version", "--format=csv,noheader", "--id=0"])
+        .output();
+    match output {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_string(),
+        _ => "unknown".into(),
+    }
+}

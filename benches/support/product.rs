@@ -1,0 +1,376 @@
+//! One case on the GPU: operands, the FP64 reference, the kernels and cuBLAS on them.
+
+use super::case::Case;
+use super::gpu::{Gpu, Timing};
+use anyhow::{bail, Context, Result};
+use candle_sgemm::gemm::launch::launch;
+use candle_sgemm::gemm::plan::Addresses;
+use candle_sgemm::gemm::{DType, Plan, Precision};
+use cudarc::cublas::sys as cublas;
+use cudarc::driver::{result, CudaSlice};
+use std::ffi::c_void;
+
+/// Bound of an element: C0·ε·√k·|α|·Σ|a||b| + C1·ε·(|β·c| + |reference|), the same as in the tests.
+const C0: f64 = 4.0;
+/// See [`C0`].
+const C1: f64 = 16.0;
+/// With TF32 operands, this much of |α|·Σ|a||b| on top: two operands, each cut to 10 bits of mantissa.
+const TF32_ERROR: f64 = 2.0 / 1024.0;
+
+/// The argument of the reference kernel in `cuda/diagnostics/measure.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ReferenceArgs {
+    a: u64,
+    b: u64,
+    c: u64,
+    reference: u64,
+    bound: u64,
+    a_strides: [i64; 3],
+    b_strides: [i64; 3],
+    m_n_k_batch: [i64; 4],
+    alpha: f64,
+    beta: f64,
+    product_error: f64,
+    term_error: f64,
+}
+
+const _: () = assert!(std::mem::size_of::<ReferenceArgs>() == 152, "measure.cu has this size");
+
+/// A case with its data on the device.
+pub struct Product<'a> {
+    gpu: &'a Gpu,
+    pub case: Case,
+    pub dtype: DType,
+    pub precision: Precision,
+    pub alpha: f32,
+    pub beta: f32,
+    a: CudaSlice<u8>,
+    /// One copy of B, or as many as exceed the L2.
+    b: CudaSlice<u8>,
+    b_copies: usize,
+    b_bytes: usize,
+    d: CudaSlice<u8>,
+    reference: CudaSlice<u8>,
+    bound: CudaSlice<u8>,
+    elements: usize,
+}
+
+impl<'a> Product<'a> {
+    /// Fills the operands with random numbers and computes the reference.
+    ///
+    /// # Errors
+    ///
+    /// If the case does not fit into the device's memory, or CUDA fails.
+    pub fn new(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, alpha: f32, beta: f32) -> Result<Self> {
+        let size = dtype.size();
+        let elements = case.batch * case.m * case.n;
+        // Copies start on 256 bytes, so each is as well aligned as a tensor of its own.
+        let b_bytes = (case.batch * case.k * case.n * size).next_multiple_of(256);
+        let b_copies = match case.cold {
+            true => (2 * gpu.context.info().l2_bytes as usize).div_ceil(b_bytes) + 1,
+            false => 1,
+        };
+        let product = Product {
+            gpu,
+            case,
+            dtype,
+            precision,
+            alpha,
+            beta,
+            a: gpu.allocate(case.batch * case.m * case.k * size)?,
+            b: gpu.allocate(b_copies * b_bytes)?,
+            b_copies,
+            b_bytes,
+            d: gpu.allocate(elements * size)?,
+            reference: gpu.allocate(elements * size_of::<f64>())?,
+            bound: gpu.allocate(elements * size_of::<f64>())?,
+            elements,
+        };
+        product.fill(&product.a, 1)?;
+        product.fill(&product.b, 2)?;
+        product.reset_d()?;
+        product.compute_reference()?;
+        Ok(product)
+    }
+
+    fn entry(&self, f32_entry: &'static str, f64_entry: &'static str) -> &'static str {
+        match self.dtype {
+            DType::F32 => f32_entry,
+            DType::F64 => f64_entry,
+        }
+    }
+
+    fn fill(&self, buffer: &CudaSlice<u8>, mut seed: u64) -> Result<()> {
+        const THREADS: u32 = 256;
+        let mut address = self.gpu.address(buffer);
+        let mut count = (buffer.len() / self.dtype.size()) as u64;
+        let blocks = 16 * self.gpu.context.info().sm_count;
+        let mut parameters: [*mut c_void; 3] = [
+            std::ptr::from_mut(&mut address).cast(),
+            std::ptr::from_mut(&mut count).cast(),
+            std::ptr::from_mut(&mut seed).cast(),
+        ];
+        let entry = self.entry("fill_random_f32", "fill_random_f64");
+        // SAFETY: the kernel takes these three and writes `count` elements, which the buffer holds.
+        unsafe {
+            self.gpu
+                .launch_diagnostic("diagnostics/measure", entry, (blocks, 1, 1), THREADS, &mut parameters)
+        }
+    }
+
+    /// What a kernel finds in D: C where there is one, else NaN.
+    fn reset_d(&self) -> Result<()> {
+        if self.beta != 0.0 {
+            return self.fill(&self.d, 3);
+        }
+        let (address, stream) = (self.gpu.address(&self.d), self.gpu.stream.cu_stream());
+        // SAFETY: the buffer has these bytes. All ones is NaN in every floating-point type.
+        unsafe { result::memset_d8_async(address, 0xff, self.d.len(), stream) }?;
+        Ok(())
+    }
+
+    fn compute_reference(&self) -> Result<()> {
+        const TILE: usize = 32;
+        const THREADS: u32 = 256;
+        let case = &self.case;
+        let [(a_row, a_col), (b_row, b_col)] = case.strides();
+        let epsilon = match self.dtype {
+            DType::F32 => f32::EPSILON as f64,
+            DType::F64 => f64::EPSILON,
+        };
+        let from_tf32 = if self.precision == Precision::Tf32 {
+            TF32_ERROR
+        } else {
+            0.0
+        };
+        let mut args = ReferenceArgs {
+            a: self.gpu.address(&self.a),
+            b: self.gpu.address(&self.b),
+            c: self.gpu.address(&self.d),
+            reference: self.gpu.address(&self.reference),
+            bound: self.gpu.address(&self.bound),
+            a_strides: [a_row, a_col, (case.m * case.k) as i64],
+            b_strides: [b_row, b_col, (case.k * case.n) as i64],
+            m_n_k_batch: [case.m, case.n, case.k, case.batch].map(|size| size as i64),
+            alpha: self.alpha as f64,
+            beta: self.beta as f64,
+            product_error: C0 * epsilon * (case.k as f64).sqrt() + from_tf32,
+            term_error: C1 * epsilon,
+        };
+        let tiles = (case.m.div_ceil(TILE) * case.batch).min(65_535) as u32;
+        let grid = (case.n.div_ceil(TILE) as u32, tiles, 1);
+        let mut parameters = [std::ptr::from_mut(&mut args).cast()];
+        let entry = self.entry("gemm_reference_f32", "gemm_reference_f64");
+        // SAFETY: the kernel takes this struct; the buffers were made for this case.
+        unsafe {
+            self.gpu
+                .launch_diagnostic("diagnostics/measure", entry, grid, THREADS, &mut parameters)
+        }
+    }
+
+    /// Runs `launch` once and compares every element with the reference.
+    ///
+    /// # Errors
+    ///
+    /// With the place of the first wrong element, or CUDA's error.
+    pub fn check(&self, name: &str, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+        const THREADS: u32 = 256;
+        self.reset_d()?;
+        launch().with_context(|| format!("{name} on {}", self.case))?;
+        let first = self.gpu.stream.clone_htod(&[u64::MAX])?;
+        let mut addresses = [&self.d, &self.reference, &self.bound].map(|buffer| self.gpu.address(buffer));
+        let mut count = self.elements as u64;
+        let mut first_address = cudarc::driver::DevicePtr::device_ptr(&first, &self.gpu.stream).0;
+        let [d, reference, bound] = &mut addresses;
+        let mut parameters: [*mut c_void; 5] = [
+            std::ptr::from_mut(d).cast(),
+            std::ptr::from_mut(reference).cast(),
+            std::ptr::from_mut(bound).cast(),
+            std::ptr::from_mut(&mut count).cast(),
+            std::ptr::from_mut(&mut first_address).cast(),
+        ];
+        let entry = self.entry("first_wrong_f32", "first_wrong_f64");
+        let blocks = 16 * self.gpu.context.info().sm_count;
+        // SAFETY: the kernel takes these five; D, the reference and the bound have `count` elements, `first` is one number.
+        unsafe {
+            self.gpu
+                .launch_diagnostic("diagnostics/measure", entry, (blocks, 1, 1), THREADS, &mut parameters)
+        }?;
+        let first = self
+            .gpu
+            .stream
+            .clone_dtoh(&first)
+            .with_context(|| format!("{name} failed on {}", self.case))?[0] as usize;
+        if first >= self.elements {
+            return Ok(());
+        }
+        let value = match self.dtype {
+            DType::F32 => f32::from_le_bytes(self.bytes(&self.d, first)?) as f64,
+            DType::F64 => f64::from_le_bytes(self.bytes(&self.d, first)?),
+        };
+        let reference = f64::from_le_bytes(self.bytes(&self.reference, first)?);
+        let bound = f64::from_le_bytes(self.bytes(&self.bound, first)?);
+        let (matrix, at) = (first / (self.case.m * self.case.n), first % (self.case.m * self.case.n));
+        let (row, col) = (at / self.case.n, at % self.case.n);
+        let matrix = if self.case.batch > 1 {
+            format!(" of matrix {matrix}")
+        } else {
+            String::new()
+        };
+        bail!(
+            "{name} is wrong on {}: the first wrong element is D({row}, {col}){matrix}: {value}, not {reference} (±{bound:.1e})",
+            self.case
+        )
+    }
+
+    fn bytes<const N: usize>(&self, buffer: &CudaSlice<u8>, element: usize) -> Result<[u8; N]> {
+        let bytes = self
+            .gpu
+            .stream
+            .clone_dtoh(&buffer.slice(element * N..(element + 1) * N))?;
+        bytes
+            .try_into()
+            .map_err(|_| anyhow::anyhow!("the device returned too few bytes"))
+    }
+
+    fn b_address(&self, i: usize) -> u64 {
+        self.gpu.address(&self.b) + (i % self.b_copies * self.b_bytes) as u64
+    }
+
+    /// A plan for this product: the planner's choice, or the kernel of this name.
+    ///
+    /// # Errors
+    ///
+    /// With the kernel's reason where it refuses.
+    pub fn plan(&self, kernel: Option<&str>) -> candle_sgemm::Result<Plan> {
+        let problem = self.case.problem(self.dtype, self.precision, self.beta != 0.0);
+        match kernel {
+            Some(name) => Plan::named(name, &problem, self.gpu.context.info()),
+            None => Plan::new(&problem, self.gpu.context.info()),
+        }
+    }
+
+    /// Queues launch `i` of `plan`, which was made for this product.
+    ///
+    /// # Errors
+    ///
+    /// Of the launch.
+    pub fn launch(&self, plan: &Plan, i: usize) -> Result<()> {
+        let d = self.gpu.address(&self.d);
+        let at = Addresses {
+            a: self.gpu.address(&self.a),
+            b: self.b_address(i),
+            c: if self.beta != 0.0 { d } else { 0 },
+            d,
+            ..Addresses::default()
+        };
+        // SAFETY: the buffers were made for this case and live as long as `self`, which outlives every measurement's
+        // final synchronisation; the stream's context is current on this thread.
+        unsafe { launch(plan, &at, self.alpha, self.beta, self.gpu.stream.cu_stream()) }?;
+        Ok(())
+    }
+
+    /// Queues launch `i` of cuBLAS, called as candle calls it: row-major `D = A·B` as column-major `Dᵀ = Bᵀ·Aᵀ`, FP32
+    /// compute (TF32 where that was asked for, as candle does when told to).
+    ///
+    /// # Errors
+    ///
+    /// Of cuBLAS.
+    pub fn launch_cublas(&self, i: usize) -> Result<()> {
+        let case = &self.case;
+        let operation = |transposed| match transposed {
+            true => cublas::cublasOperation_t::CUBLAS_OP_T,
+            false => cublas::cublasOperation_t::CUBLAS_OP_N,
+        };
+        let layout = case.layout;
+        let (op_b, op_a) = (operation(layout.b_transposed), operation(layout.a_transposed));
+        let leading_b = if layout.b_transposed { case.k } else { case.n } as i32;
+        let leading_a = if layout.a_transposed { case.m } else { case.k } as i32;
+        let (m, n, k) = (case.m as i32, case.n as i32, case.k as i32);
+        let (stride_a, stride_b, stride_d) = (
+            (case.m * case.k) as i64,
+            (case.k * case.n) as i64,
+            (case.m * case.n) as i64,
+        );
+        let handle = *self.gpu.blas.handle();
+        let (a, b, d) = (self.gpu.address(&self.a), self.b_address(i), self.gpu.address(&self.d));
+        match self.dtype {
+            DType::F32 => {
+                let compute = match self.precision {
+                    Precision::Tf32 => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+                    _ => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                };
+                let float = cublas::cudaDataType_t::CUDA_R_32F;
+                // SAFETY: the buffers were made for this case and the leading dimensions are theirs.
+                unsafe {
+                    cudarc::cublas::result::gemm_strided_batched_ex(
+                        handle,
+                        op_b,
+                        op_a,
+                        n,
+                        m,
+                        k,
+                        std::ptr::from_ref(&self.alpha).cast(),
+                        b as *const c_void,
+                        float,
+                        leading_b,
+                        stride_b,
+                        a as *const c_void,
+                        float,
+                        leading_a,
+                        stride_a,
+                        std::ptr::from_ref(&self.beta).cast(),
+                        d as *mut c_void,
+                        float,
+                        n,
+                        stride_d,
+                        case.batch as i32,
+                        compute,
+                        cublas::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT_TENSOR_OP,
+                    )
+                }
+            }
+            DType::F64 => {
+                let (alpha, beta) = (self.alpha as f64, self.beta as f64);
+                // SAFETY: as above.
+                unsafe {
+                    cudarc::cublas::result::dgemm_strided_batched(
+                        handle,
+                        op_b,
+                        op_a,
+                        n,
+                        m,
+                        k,
+                        &alpha,
+                        b as *const f64,
+                        leading_b,
+                        stride_b,
+                        a as *const f64,
+                        leading_a,
+                        stride_a,
+                        &beta,
+                        d as *mut f64,
+                        n,
+                        stride_d,
+                        case.batch as i32,
+                    )
+                }
+            }
+        }
+        .with_context(|| format!("cuBLAS on {case}"))
+    }
+
+    /// µs of cuBLAS and of `plan`, measured in turn.
+    ///
+    /// # Errors
+    ///
+    /// Of the launches.
+    pub fn compare(&self, plan: &Plan, timing: Timing) -> Result<(f64, f64)> {
+        let times = self.gpu.compare(
+            &mut [&mut |i| self.launch_cublas(i), &mut |i| self.launch(plan, i)],
+            timing,
+        )?;
+        Ok((times[0], times[1]))
+    }
+}

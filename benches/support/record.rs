@@ -1,0 +1,223 @@
+//! The result files: one JSON object a report, written by the programs that measure, read by the report generator.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// One run of a program that measures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name of the GPU (or CPU).
+    pub gpu: String,
+    pub driver: String,
+    /// CUDA version of the driver.
+    pub cuda: String,
+    pub cublas: String,
+    /// Clock of the multiprocessors under FP32 load, in MHz.
+    #[serde(default)]
+    pub sm_clock_mhz: f64,
+    /// The rate of FP32 multiply-adds alone, measured in the same run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ffma_tflops: Option<f64>,
+    /// UTC, `YYYY-MM-DDTHH:MM:SSZ`.
+    pub date: String,
+    /// What to type to measure again.
+    pub command: String,
+    pub rows: Vec<Row>,
+}
+
+/// One measurement. Fields that do not apply are left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Row {
+    /// `sgemm`, `ladder`, `transpose`, `linear`, `mlp`, `model` or `accuracy`.
+    pub bench: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Number of the rung, for kernels of the ladder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rung: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub m: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub k: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// Whether the weights were kept out of the L2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cold: Option<bool>,
+    /// Of a transpose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub axes: Option<Vec<usize>>,
+    /// Of a layer or model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<usize>,
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<usize>,
+    #[serde(rename = "out", skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<String>,
+    /// Of an accuracy measurement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub us: Option<f64>,
+    /// `cublas`, `copy` or `candle`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_us: Option<f64>,
+    /// `baseline_us / us`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speedup: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tflops: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gbps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub err_fro: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub err_max: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_err_fro: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_err_max: Option<f64>,
+    /// Registers a thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
+    /// Bytes of shared memory a block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_bytes: Option<u32>,
+    /// Blocks that fit on a multiprocessor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks_per_sm: Option<u32>,
+    /// Fraction of a multiprocessor's threads that those blocks fill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occupancy: Option<f64>,
+}
+
+impl Row {
+    /// The size if m, n and k are the same and there is one matrix.
+    pub fn square(&self) -> Option<usize> {
+        let same = self.m == self.n && self.n == self.k && self.batch.unwrap_or(1) == 1;
+        self.m.filter(|_| same)
+    }
+}
+
+impl Report {
+    /// # Errors
+    ///
+    /// If the file cannot be read or is no report; the text names it.
+    pub fn read(path: &Path) -> Result<Report> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is not a report", path.display()))
+    }
+
+    pub fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// The rows as comma-separated values. The columns are the fields that any row has.
+    pub fn to_csv(&self) -> Result<String> {
+        let rows: Vec<serde_json::Map<String, serde_json::Value>> = self
+            .rows
+            .iter()
+            .map(|row| Ok(serde_json::from_value(serde_json::to_value(row)?)?))
+            .collect::<Result<_>>()?;
+        let mut columns: Vec<&String> = Vec::new();
+        for name in rows.iter().flat_map(|row| row.keys()) {
+            if !columns.contains(&name) {
+                columns.push(name);
+            }
+        }
+        let cell = |value: Option<&serde_json::Value>| match value {
+            None => String::new(),
+            Some(serde_json::Value::String(text)) if !text.contains([',', '"', '\n']) => text.clone(),
+            Some(serde_json::Value::String(text)) => format!("\"{}\"", text.replace('"', "\"\"")),
+            Some(value @ serde_json::Value::Array(_)) => format!("\"{value}\""),
+            Some(value) => value.to_string(),
+        };
+        let mut csv = columns.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(",") + "\n";
+        for row in &rows {
+            let cells: Vec<String> = columns.iter().map(|name| cell(row.get(*name))).collect();
+            csv += &(cells.join(",") + "\n");
+        }
+        Ok(csv)
+    }
+}
+
+/// Writes a file whole or not at all: under a temporary name beside it, then renamed.
+///
+/// # Errors
+///
+/// If the folder cannot be made or the file not be written; the text names it.
+pub fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// This moment in UTC, as `YYYY-MM-DDTHH:MM:SSZ`.
+pub fn now() -> String {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    timestamp(since_epoch.as_secs())
+}
+
+/// Seconds since 1970 as `YYYY-MM-DDTHH:MM:SSZ`.
+pub fn timestamp(seconds: u64) -> String {
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let (mut days, time) = (seconds / 86_400, seconds % 86_400);
+    let mut year = 1970;
+    while days >= 365 + is_leap(year) as u64 {
+        days -= 365 + is_leap(year) as u64;
+        year += 1;
+    }
+    let february = 28 + is_leap(year) as u64;
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    format!("{year}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", days + 1)
+}
+
+/// The middle of some numbers, the mean of the two middle ones if their count is even; NaN of none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+/// The geometric mean; NaN of none.
+pub fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
+}

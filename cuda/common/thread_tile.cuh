@@ -1,0 +1,127 @@
+// What one thread computes: TM × TN elements of C in registers, as groups of 4 × 4 that are spread over the tile.
+//
+//        ┌──────────────┬──────────────┐
+//        │ ▪ . . . . .  │ ▪ . . . . .  │      ▪ the groups of one thread, ROW_STEP and COL_STEP apart;
+//        │ . . . . . .  │ . . . . . .  │      . those of its neighbours
+//        ├──────────────┼──────────────┤
+//        │ ▪ . . . . .  │ ▪ . . . . .  │
+//        │ . . . . . .  │ . . . . . .  │
+//        └──────────────┴──────────────┘
+//
+// Threads that are neighbours read four floats next to each other, so a 16-byte read of shared memory by a warp covers
+// whole rows of banks, whatever TM and TN are. Contiguous TM × TN tiles would make neighbours read TN floats apart.
+// With GROUP = 1 the elements lie one by one and are read one by one.
+#pragma once
+
+#include "tile.cuh"
+
+template <int TM, int TN, int ROW_STEP, int COL_STEP, int GROUP = kVector>
+struct ThreadTile {
+    static_assert(GROUP == 1 || GROUP == kVector, "a group is read with one instruction, of 4 or of 16 bytes");
+    static_assert(TM % GROUP == 0 && TN % GROUP == 0, "groups must fill the thread's tile");
+
+    // A column of A's tile and a row of B's: what is multiplied at one k.
+    struct Fragment {
+        float a[TM];
+        float b[TN];
+    };
+
+    float sum[TM][TN];
+
+    // Row and column of element `i` of a fragment, counted from the thread's first.
+    static __device__ __forceinline__ constexpr int row_of(int i) { return i / GROUP * ROW_STEP + i % GROUP; }
+    static __device__ __forceinline__ constexpr int col_of(int i) { return i / GROUP * COL_STEP + i % GROUP; }
+
+    // `a` and `b` point to this thread's first element in the rows of the two tiles at one k.
+    static __device__ __forceinline__ void read(Fragment& fragment, const float* a, const float* b) {
+#pragma unroll
+        for (int i = 0; i < TM; i += GROUP) read_group(&fragment.a[i], a + row_of(i));
+#pragma unroll
+        for (int i = 0; i < TN; i += GROUP) read_group(&fragment.b[i], b + col_of(i));
+    }
+
+    // The outer product of the fragment's two halves. A multiply-add reads three registers, and the register file
+    // serves about two a clock, so a multiprocessor keeps pace only where one operand still stands in the reuse cache
+    // of the instruction before. Going there and back again along the shorter side keeps one there at every turn.
+    __device__ __forceinline__ void multiply_add(const Fragment& fragment) {
+        constexpr int kShort = TM < TN ? TM : TN;
+        constexpr int kLong = TM < TN ? TN : TM;
+#pragma unroll
+        for (int line = 0; line < kLong; ++line) {
+#pragma unroll
+            for (int step = 0; step < kShort; ++step) {
+                const int place = line % 2 == 0 ? step : kShort - 1 - step;
+                const int row = TM < TN ? place : line;
+                const int col = TM < TN ? line : place;
+                sum[row][col] += fragment.a[row] * fragment.b[col];
+            }
+        }
+    }
+
+    // D ← α·sum + β·C, where the thread's first element is (row, col) of the matrices and the last one is still
+    // within int. `whole` says that no element of the block's tile lies outside.
+    __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, int col, bool whole) const {
+        store(args, args.alpha, args.beta, batch, row, col, whole);
+    }
+    __device__ __forceinline__ void store(const GemmArgs& args, float alpha, float beta, int batch, int row, int col,
+                                          bool whole) const {
+        const bool vectors = args.d_access == kRowVector && (beta == 0.0f || args.c_access == kRowVector);
+        if (GROUP == kVector && whole && vectors) {
+            store_vectors(args, alpha, beta, batch, row, col);
+        } else {
+            store_scalars(args, alpha, beta, batch, row, col);
+        }
+    }
+
+private:
+    static __device__ __forceinline__ void read_group(float* to, const float* from) {
+        if (GROUP == kVector) {
+            *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
+        } else {
+            *to = *from;
+        }
+    }
+
+    __device__ __forceinline__ void store_vectors(const GemmArgs& args, float alpha, float beta, int batch, int row,
+                                                  int col) const {
+        const BatchMember<> member(args, batch);
+#pragma unroll
+        for (int i = 0; i < TM; ++i) {
+            const int64_t at = row + row_of(i);
+            float* d = member.d + at * args.d.row_stride + col;
+            const float* c = member.c + at * args.c.row_stride + col;
+#pragma unroll
+            for (int j = 0; j < TN; j += kVector) {
+                float4 value = make_float4(alpha * sum[i][j], alpha * sum[i][j + 1], alpha * sum[i][j + 2],
+                                           alpha * sum[i][j + 3]);
+                if (beta != 0.0f) {
+                    const float4 old = *reinterpret_cast<const float4*>(c + col_of(j));
+                    value.x += beta * old.x;
+                    value.y += beta * old.y;
+                    value.z += beta * old.z;
+                    value.w += beta * old.w;
+                }
+                *reinterpret_cast<float4*>(d + col_of(j)) = value;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store_scalars(const GemmArgs& args, float alpha, float beta, int batch, int row,
+                                                  int col) const {
+        const BatchMember<> member(args, batch);
+#pragma unroll
+        for (int i = 0; i < TM; ++i) {
+            const int64_t at = row + row_of(i);
+            if (at >= args.m) continue;
+            float* d = member.d + at * args.d.row_stride + col;
+            const float* c = member.c + at * args.c.row_stride + col * args.c.col_stride;
+#pragma unroll
+            for (int j = 0; j < TN; ++j) {
+                if (col_of(j) >= args.n - col) continue;
+                float value = alpha * sum[i][j];
+                if (beta != 0.0f) value += beta * c[col_of(j) * args.c.col_stride];
+                d[col_of(j)] = value;
+            }
+        }
+    }
+};

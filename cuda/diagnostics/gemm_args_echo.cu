@@ -1,0 +1,39 @@
+// Writes every field of its argument, in the order of the struct, as a double to args.d.data. A test gives each field
+// another value and reads them back: the two sides of the kernel ABI agree on more than the size.
+#include "../common/gemm_args.cuh"
+
+__device__ double* echo(double* out, const GemmOperand& operand) {
+    *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(operand.data));
+    *out++ = static_cast<double>(operand.row_stride);
+    *out++ = static_cast<double>(operand.col_stride);
+    for (int dim = 0; dim < kMaxBatchDims; ++dim) *out++ = static_cast<double>(operand.batch_stride[dim]);
+    return out;
+}
+
+extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args) {
+    double* out = static_cast<double*>(args.d.data);
+    out = echo(out, args.a);
+    out = echo(out, args.b);
+    out = echo(out, args.c);
+    out = echo(out, args.d);
+    out = echo(out, args.residual);
+    *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.bias));
+    *out++ = static_cast<double>(args.bias_stride);
+    *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.workspace));
+    *out++ = args.m;
+    *out++ = args.n;
+    *out++ = args.k;
+    *out++ = args.batch;
+    for (int dim = 0; dim < kMaxBatchDims; ++dim) *out++ = args.batch_dims[dim];
+    *out++ = args.split_k;
+    *out++ = args.k_slice;
+    *out++ = args.group_m;
+    *out++ = args.a_access;
+    *out++ = args.b_access;
+    *out++ = args.c_access;
+    *out++ = args.d_access;
+    *out++ = args.activation;
+    *out++ = args.alpha;
+    *out++ = args.beta;
+    *out++ = args.residual_access;
+}

@@ -1,0 +1,151 @@
+// What a benchmark needs on the device beside the kernels that it measures: random operands, an FP64 reference with the
+// error bound of each element, the first element outside its bound, and a pause that lets the host queue launches ahead.
+#include <cstdint>
+
+namespace {
+
+constexpr int kTile = 32;                        // edge of the reference's tile of D and its portion of k
+constexpr int kRowsPerThread = 4;                // rows of D a thread of the reference computes
+constexpr int kReferenceThreads = kTile * kTile / kRowsPerThread;
+constexpr int kReferenceRows = kTile / kRowsPerThread;
+constexpr int kThreads = 256;
+
+// A well-mixed 64-bit number for each index: neighbours share nothing.
+__device__ uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+// Uniform in [-1, 1), with 24 bits, so that floats and doubles get the same numbers.
+template <typename T>
+__device__ void fill_random(T* out, uint64_t count, uint64_t seed) {
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
+    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
+        out[i] = static_cast<T>(static_cast<int64_t>(mix(mix(seed) + i) >> 40) - (1 << 23)) / static_cast<T>(1 << 23);
+    }
+}
+
+}  // namespace
+
+// A product for the reference: every operand has one batch stride, D is dense and row-major. Mirrored in
+// benches/support/product.rs.
+struct ReferenceArgs {
+    const void* a;
+    const void* b;
+    const void* c;          // dense like D; read where beta != 0
+    double* reference;
+    double* bound;
+    int64_t a_row, a_col, a_batch;
+    int64_t b_row, b_col, b_batch;
+    int64_t m, n, k, batch;
+    double alpha, beta;
+    double product_error;   // of the bound, for each unit of |alpha| * sum |a||b|
+    double term_error;      // of the bound, for each unit of |beta * c| + |reference|
+};
+static_assert(sizeof(ReferenceArgs) == 152, "product.rs mirrors this struct");
+
+namespace {
+
+template <typename T>
+__device__ void gemm_reference(const ReferenceArgs& args) {
+    __shared__ double a_tile[kTile][kTile + 1];
+    __shared__ double b_tile[kTile][kTile + 1];
+    const int x = threadIdx.x % kTile;
+    const int y = threadIdx.x / kTile;
+    const int64_t col = static_cast<int64_t>(blockIdx.x) * kTile + x;
+    const int64_t tiles_m = (args.m + kTile - 1) / kTile;
+
+    for (int64_t work = blockIdx.y; work < tiles_m * args.batch; work += gridDim.y) {
+        const int64_t matrix = work / tiles_m;
+        const int64_t row0 = work % tiles_m * kTile;
+        const T* a = static_cast<const T*>(args.a) + matrix * args.a_batch;
+        const T* b = static_cast<const T*>(args.b) + matrix * args.b_batch;
+        double sum[kRowsPerThread] = {};
+        double magnitude[kRowsPerThread] = {};
+
+        for (int64_t k0 = 0; k0 < args.k; k0 += kTile) {
+            for (int i = y; i < kTile; i += kReferenceRows) {
+                const bool in_a = row0 + i < args.m && k0 + x < args.k;
+                const bool in_b = k0 + i < args.k && col < args.n;
+                a_tile[i][x] = in_a ? static_cast<double>(a[(row0 + i) * args.a_row + (k0 + x) * args.a_col]) : 0.0;
+                b_tile[i][x] = in_b ? static_cast<double>(b[(k0 + i) * args.b_row + col * args.b_col]) : 0.0;
+            }
+            __syncthreads();
+            for (int i = 0; i < kTile; ++i) {
+                const double from_b = b_tile[i][x];
+#pragma unroll
+                for (int r = 0; r < kRowsPerThread; ++r) {
+                    const double from_a = a_tile[y + r * kReferenceRows][i];
+                    sum[r] = fma(from_a, from_b, sum[r]);
+                    magnitude[r] = fma(fabs(from_a), fabs(from_b), magnitude[r]);
+                }
+            }
+            __syncthreads();
+        }
+
+#pragma unroll
+        for (int r = 0; r < kRowsPerThread; ++r) {
+            const int64_t row = row0 + y + r * kReferenceRows;
+            if (row >= args.m || col >= args.n) continue;
+            const int64_t at = (matrix * args.m + row) * args.n + col;
+            const double from_c = args.beta != 0.0 ? args.beta * static_cast<double>(static_cast<const T*>(args.c)[at]) : 0.0;
+            const double value = args.alpha * sum[r] + from_c;
+            args.reference[at] = value;
+            args.bound[at] = args.product_error * fabs(args.alpha) * magnitude[r] +
+                             args.term_error * (fabs(from_c) + fabs(value));
+        }
+    }
+}
+
+// The lowest index whose element is not within its bound, NaN included; integer minima have no order to depend on.
+template <typename T>
+__device__ void first_wrong(const T* d, const double* reference, const double* bound, uint64_t count,
+                            unsigned long long* first) {
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
+    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
+        if (!(fabs(static_cast<double>(d[i]) - reference[i]) <= bound[i])) {
+            atomicMin(first, static_cast<unsigned long long>(i));
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads) fill_random_f32(float* out, uint64_t count, uint64_t seed) {
+    fill_random(out, count, seed);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) fill_random_f64(double* out, uint64_t count, uint64_t seed) {
+    fill_random(out, count, seed);
+}
+
+extern "C" __global__ void __launch_bounds__(kReferenceThreads)
+    gemm_reference_f32(const __grid_constant__ ReferenceArgs args) {
+    gemm_reference<float>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(kReferenceThreads)
+    gemm_reference_f64(const __grid_constant__ ReferenceArgs args) {
+    gemm_reference<double>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    first_wrong_f32(const float* d, const double* reference, const double* bound, uint64_t count,
+                    unsigned long long* first) {
+    first_wrong(d, reference, bound, count, first);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    first_wrong_f64(const double* d, const double* reference, const double* bound, uint64_t count,
+                    unsigned long long* first) {
+    first_wrong(d, reference, bound, count, first);
+}
+
+// Keeps the stream busy for so many clocks of one multiprocessor.
+extern "C" __global__ void hold(long long cycles) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {
+    }
+}

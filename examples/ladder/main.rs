@@ -1,0 +1,192 @@
+//! The kernels of the table beside cuBLAS: checked, measured, printed, and written as JSON, CSV and SVG.
+//!
+//!     cargo run --release --features cuda --example ladder -- --sizes 256..8192 --out out
+//!     cargo run --release --features cuda --example ladder -- --grid --precision fp32-strict
+//!     cargo run --example ladder -- --list
+
+#[path = "../../benches/support/mod.rs"]
+mod support;
+
+#[cfg(feature = "cuda")]
+mod measure;
+#[cfg(feature = "cuda")]
+mod print;
+
+use anyhow::{bail, Result};
+use candle_sgemm::gemm::kernels::{self, Role};
+use candle_sgemm::gemm::{KernelSpec, Precision, TABLE};
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use support::case::{parse_shapes, parse_sizes, Case, Layout};
+
+/// Every kernel of the ladder against cuBLAS, on one GPU and in one process.
+#[derive(Parser, Debug)]
+#[command(name = "ladder")]
+struct Arguments {
+    /// Squares: a range of powers of two (256..8192), or a list (300,1000)
+    #[arg(long, default_value = "256..4096")]
+    sizes: String,
+    /// Products of other shapes instead: MxNxK, several with commas
+    #[arg(long, value_name = "MxNxK,…")]
+    shapes: Option<String>,
+    /// Only these kernels: names or parts of names, with commas
+    #[arg(long, value_name = "A,B")]
+    kernels: Option<String>,
+    /// Storage order of A and B: nn, nt, tn or tt (t: stored transposed)
+    #[arg(long, default_value = "nn")]
+    layout: Layout,
+    /// What arithmetic the planner and the baseline may use: fp32-strict, fp32 or tf32
+    #[arg(long, default_value = "fp32")]
+    precision: Precision,
+    /// Scales the product
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    alpha: f32,
+    /// Scales what D held before
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    beta: f32,
+    /// Measure the planner's choice on the shapes of networks instead of every kernel on squares
+    #[arg(long)]
+    grid: bool,
+    /// Print the kernels and their tiles, and nothing else
+    #[arg(long)]
+    list: bool,
+    /// Write JSON, CSV and SVG files into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Samples of which the median counts
+    #[arg(long, default_value_t = 7)]
+    samples: usize,
+    /// Length of a sample in milliseconds
+    #[arg(long, default_value_t = 5.0)]
+    sample_ms: f64,
+}
+
+impl Arguments {
+    fn cases(&self) -> Result<Vec<Case>> {
+        let case = |[m, n, k]: [usize; 3]| Case::new(m, n, k, self.layout);
+        let shapes = match &self.shapes {
+            Some(text) => parse_shapes(text),
+            None => parse_sizes(&self.sizes).map(|sizes| sizes.into_iter().map(|size| [size; 3]).collect()),
+        };
+        Ok(shapes.map_err(anyhow::Error::msg)?.into_iter().map(case).collect())
+    }
+
+    /// The rows of the table that were asked for. A name that is a kernel's means that kernel alone.
+    fn kernels(&self) -> Result<Vec<&'static KernelSpec>> {
+        let Some(text) = &self.kernels else {
+            return Ok(TABLE.iter().collect());
+        };
+        let mut chosen: Vec<&KernelSpec> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let exact = kernels::find(part);
+            let matching: Vec<_> = match &exact {
+                Ok(spec) => vec![*spec],
+                Err(_) => TABLE
+                    .iter()
+                    .filter(|spec| !part.is_empty() && spec.name.contains(part))
+                    .collect(),
+            };
+            if let (true, Err(error)) = (matching.is_empty(), exact) {
+                return Err(error.into());
+            }
+            for spec in matching {
+                if chosen.iter().all(|other| other.name != spec.name) {
+                    chosen.push(spec);
+                }
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+fn list(kernels: &[&KernelSpec]) {
+    println!(
+        "{:>4}  {:<36} {:<5} {:<18} {:<10} {:<8} {:>6} {:>7}  what it is",
+        "rung", "kernel", "type", "block", "warp", "thread", "stages", "threads"
+    );
+    for spec in kernels {
+        let rung = match spec.role {
+            Role::Rung(number) => number.to_string(),
+            Role::Production => "-".into(),
+        };
+        let tile = spec.tile;
+        let pair = |rows: u32, cols: u32| match rows * cols {
+            0 => "-".to_string(),
+            _ => format!("{rows}×{cols}"),
+        };
+        println!(
+            "{rung:>4}  {:<36} {:<5} {:<18} {:<10} {:<8} {:>6} {:>7}  {}",
+            spec.name,
+            format!("{:?}", spec.dtype).to_lowercase(),
+            format!("{}×{}×{}", tile.bm, tile.bn, tile.bk),
+            pair(tile.wm, tile.wn),
+            pair(tile.tm, tile.tn),
+            tile.stages,
+            spec.threads,
+            spec.summary
+        );
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let (cases, kernels) = (arguments.cases()?, arguments.kernels()?);
+    if arguments.samples == 0 || !(arguments.sample_ms > 0.0 && arguments.sample_ms <= 10_000.0) {
+        bail!("--samples must be at least 1 and --sample-ms above 0 and at most 10000");
+    }
+    if !arguments.alpha.is_finite() || !arguments.beta.is_finite() {
+        bail!("--alpha and --beta must be finite");
+    }
+    if arguments.list {
+        list(&kernels);
+        return Ok(());
+    }
+    measure_or_list(arguments, &cases, &kernels)
+}
+
+#[cfg(feature = "cuda")]
+fn measure_or_list(arguments: &Arguments, cases: &[Case], kernels: &[&'static KernelSpec]) -> Result<()> {
+    let gpu = match support::gpu::Gpu::open() {
+        Ok(gpu) => gpu,
+        Err(error) => {
+            list(kernels);
+            return Err(error.context("nothing was measured; these are the kernels"));
+        }
+    };
+    let report = match arguments.grid {
+        true => measure::grid(&gpu, arguments)?,
+        false => measure::ladder(&gpu, arguments, cases, kernels)?,
+    };
+    match &arguments.out {
+        Some(folder) => print::write(&report, folder),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn measure_or_list(_: &Arguments, _: &[Case], kernels: &[&'static KernelSpec]) -> Result<()> {
+    list(kernels);
+    bail!("nothing was measured: this build has no GPU support; build with --features cuda (README.md says what that needs)")
+}
+
+fn main() -> ExitCode {
+    // Clap ends with 2 on a bad command line; here every failure ends with 1.
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ladder: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Checks and measures, and gathers the rows of the report.
+
+use crate::support::case::{grid as grid_cases, Case};
+use crate::support::gpu::{Gpu, Timing};
+use crate::support::product::Product;
+use crate::support::record::{Report, Row};
+use crate::{print, Arguments};
+use anyhow::{Context, Result};
+use candle_sgemm::device::CurrentContext;
+use candle_sgemm::gemm::kernels::Role;
+use candle_sgemm::gemm::{DType, KernelSpec, Plan};
+use candle_sgemm::modules::resources;
+use candle_sgemm::Error;
+use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR;
+use indicatif::{ProgressBar, ProgressStyle};
+
+const PROGRAM: &str = "cargo run --release --features cuda --example ladder --";
+
+impl Arguments {
+    fn timing(&self) -> Timing {
+        Timing {
+            samples: self.samples,
+            sample_us: self.sample_ms * 1e3,
+        }
+    }
+}
+
+fn progress(steps: usize) -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").context("the progress bar's template")?;
+    Ok(ProgressBar::new(steps as u64).with_style(style))
+}
+
+/// Every kernel on every case beside cuBLAS. A kernel that cannot take a case is left out with its reason; one that is
+/// wrong ends the run.
+pub fn ladder(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&'static KernelSpec]) -> Result<Report> {
+    let mut report = gpu.report(PROGRAM)?;
+    print::heading(&report);
+    let bar = progress(cases.len() * kernels.len())?;
+    for &case in cases {
+        let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+        for dtype in [DType::F32, DType::F64] {
+            let kernels: Vec<_> = kernels.iter().filter(|spec| spec.dtype == dtype).collect();
+            if kernels.is_empty() {
+                continue;
+            }
+            let product = Product::new(gpu, case, dtype, arguments.precision, arguments.alpha, arguments.beta)?;
+            product.check("cuBLAS", || product.launch_cublas(0))?;
+            for spec in kernels {
+                bar.set_message(format!("{} on {case}", spec.name));
+                match product.plan(Some(spec.name)) {
+                    Ok(plan) => rows.push(measure(gpu, &product, &plan, "ladder", arguments.timing())?),
+                    Err(Error::Refused { kernel, reason }) => left_out.push(format!("{kernel}: {reason}")),
+                    Err(error) => return Err(error.into()),
+                }
+                bar.inc(1);
+            }
+        }
+        bar.suspend(|| print::case(&case, &rows, &left_out, gpu.ffma_tflops));
+        report.rows.extend(rows);
+    }
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+/// The planner's choice on the shapes of networks beside cuBLAS.
+pub fn grid(gpu: &Gpu, arguments: &Arguments) -> Result<Report> {
+    let mut report = gpu.report(PROGRAM)?;
+    print::heading(&report);
+    let cases = grid_cases();
+    let bar = progress(cases.len())?;
+    for case in cases {
+        bar.set_message(case.to_string());
+        let product = Product::new(
+            gpu,
+            case,
+            DType::F32,
+            arguments.precision,
+            arguments.alpha,
+            arguments.beta,
+        )?;
+        product.check("cuBLAS", || product.launch_cublas(0))?;
+        let plan = product.plan(None)?;
+        let row = measure(gpu, &product, &plan, "sgemm", arguments.timing())?;
+        bar.suspend(|| print::grid_row(&case, &row));
+        report.rows.push(row);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    print::grid_summary(&report);
+    Ok(report)
+}
+
+/// Checks a plan, measures it, and says what the kernel occupies.
+fn measure(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, timing: Timing) -> Result<Row> {
+    let (spec, case) = (plan.kernel, &product.case);
+    product.check(spec.name, || product.launch(plan, 0))?;
+    let (baseline_us, us) = product
+        .compare(plan, timing)
+        .with_context(|| format!("{} on {case}", spec.name))?;
+    let capability = gpu.context.info().compute_capability;
+    let compiled = resources()
+        .iter()
+        .find(|r| r.entry == spec.name && r.capability == capability);
+    let function = CurrentContext::get()?.function(spec.file, spec.name, spec.dynamic_shared)?;
+    let blocks = function.blocks_per_multiprocessor(spec.threads, spec.dynamic_shared)?;
+    let room = gpu
+        .stream
+        .context()
+        .attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
+    let rounded = |value: f64, places: i32| (value * 10f64.powi(places)).round() / 10f64.powi(places);
+    Ok(Row {
+        bench: bench.into(),
+        kernel: Some(spec.name.into()),
+        rung: match spec.role {
+            Role::Rung(number) => Some(number),
+            Role::Production => None,
+        },
+        precision: Some(product.precision.name().into()),
+        dtype: Some(format!("{:?}", product.dtype).to_lowercase()),
+        layout: Some(case.layout.to_string()),
+        m: Some(case.m),
+        n: Some(case.n),
+        k: Some(case.k),
+        batch: Some(case.batch),
+        cold: case.cold.then_some(true),
+        us: Some(rounded(us, 3)),
+        baseline: Some("cublas".into()),
+        baseline_us: Some(rounded(baseline_us, 3)),
+        speedup: Some(rounded(baseline_us / us, 4)),
+        tflops: Some(rounded(case.flops() / us * 1e-6, 4)),
+        registers: compiled.map(|r| r.registers),
+        shared_bytes: compiled.map(|r| r.static_shared + spec.dynamic_shared),
+        blocks_per_sm: Some(blocks),
+        occupancy: Some(rounded((blocks * spec.threads) as f64 / room as f64, 3)),
+        ..Row::default()
+    })
+}

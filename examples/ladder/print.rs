@@ -1,0 +1,120 @@
+//! What a person sees: tables on standard output, and the files of `--out`.
+
+use crate::support::case::Case;
+use crate::support::record::{geometric_mean, write_whole, Report, Row};
+use crate::support::{plot, series};
+use anyhow::Result;
+use std::path::Path;
+
+pub fn heading(report: &Report) {
+    println!(
+        "{}, driver {}, CUDA {}, cuBLAS {}, {} MHz under FP32 load, FFMA peak {:.1} TFLOP/s, {}",
+        report.gpu,
+        report.driver,
+        report.cuda,
+        report.cublas,
+        report.sm_clock_mhz,
+        report.ffma_tflops.unwrap_or_default(),
+        report.date
+    );
+}
+
+pub fn case(case: &Case, rows: &[Row], left_out: &[String], ffma_tflops: f64) {
+    println!(
+        "\n{case}\n{:<36} {:>11} {:>9} {:>9} {:>7} {:>5} {:>8} {:>7} {:>10}",
+        "kernel", "µs", "TFLOP/s", "% cuBLAS", "% FFMA", "regs", "shared", "blocks", "occupancy"
+    );
+    let number = |value: Option<u32>| value.map_or("-".into(), |value| value.to_string());
+    for row in rows {
+        let tflops = row.tflops.unwrap_or_default();
+        let of_peak = match row.dtype.as_deref() {
+            Some("f32") => format!("{:.1}", 100.0 * tflops / ffma_tflops),
+            _ => "-".into(),
+        };
+        println!(
+            "{:<36} {:>11.2} {tflops:>9.2} {:>9.1} {of_peak:>7} {:>5} {:>8} {:>7} {:>9.0}%",
+            row.kernel.as_deref().unwrap_or_default(),
+            row.us.unwrap_or_default(),
+            100.0 * row.speedup.unwrap_or_default(),
+            number(row.registers),
+            number(row.shared_bytes),
+            number(row.blocks_per_sm),
+            100.0 * row.occupancy.unwrap_or_default(),
+        );
+    }
+    for (dtype, name) in [("f32", "cuBLAS"), ("f64", "cuBLAS f64")] {
+        let times: Vec<f64> = rows
+            .iter()
+            .filter(|row| row.dtype.as_deref() == Some(dtype))
+            .filter_map(|row| row.baseline_us)
+            .collect();
+        if !times.is_empty() {
+            let us = crate::support::record::median(times);
+            println!("{name:<36} {us:>11.2} {:>9.2} {:>9.1}", case.flops() / us * 1e-6, 100.0);
+        }
+    }
+    for reason in left_out {
+        println!("left out: {reason}");
+    }
+}
+
+pub fn grid_row(case: &Case, row: &Row) {
+    println!(
+        "{:<28} {:>10.2} µs  cuBLAS {:>10.2} µs  {:>6.2} TFLOP/s  ratio {:.3}  {}",
+        case.to_string(),
+        row.us.unwrap_or_default(),
+        row.baseline_us.unwrap_or_default(),
+        row.tflops.unwrap_or_default(),
+        row.speedup.unwrap_or_default(),
+        row.kernel.as_deref().unwrap_or_default()
+    );
+}
+
+pub fn grid_summary(report: &Report) {
+    let ratios: Vec<f64> = report.rows.iter().filter_map(|row| row.speedup).collect();
+    println!(
+        "\ngeometric mean of cuBLAS's time / ours over {} shapes: {:.3}",
+        ratios.len(),
+        geometric_mean(&ratios)
+    );
+    let worst = report
+        .rows
+        .iter()
+        .min_by(|x, y| x.speedup.unwrap_or(f64::MAX).total_cmp(&y.speedup.unwrap_or(f64::MAX)));
+    if let Some(row) = worst {
+        println!(
+            "worst: {:.3} on {} with {}",
+            row.speedup.unwrap_or_default(),
+            series::shape_of(row),
+            row.kernel.as_deref().unwrap_or_default()
+        );
+    }
+}
+
+/// Writes the report as JSON and CSV, and its plots.
+pub fn write(report: &Report, folder: &Path) -> Result<()> {
+    let name = report.rows.first().map_or("ladder", |row| row.bench.as_str());
+    let mut files = vec![
+        (format!("{name}.json"), report.to_json()?),
+        (format!("{name}.csv"), report.to_csv()?),
+    ];
+    let lines = series::over_sizes(report);
+    if lines.iter().any(|(_, points)| points.len() > 1) {
+        let svg = plot::lines(&series::title(report), "m = n = k", "TFLOP/s", &lines)?;
+        files.push((format!("{name}.svg"), svg));
+    }
+    if let Some((size, bars)) = series::at_one_size(report) {
+        let title = format!("{}, {size}³", series::title(report));
+        let peak = report.ffma_tflops.map(|peak| ("FFMA peak", peak));
+        files.push((
+            format!("{name}-{size}.svg"),
+            plot::bars(&title, "TFLOP/s", &bars, peak)?,
+        ));
+    }
+    for (file, text) in files {
+        let path = folder.join(file);
+        write_whole(&path, &text)?;
+        println!("wrote {}", path.display());
+    }
+    Ok(())
+}

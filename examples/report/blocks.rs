@@ -1,0 +1,238 @@
+//! The generated blocks. A document has `<!-- generated: KIND -->` and `<!-- end of generated -->`, each on its own
+//! line; what lies between them is written from the reports that have rows of that kind.
+
+use crate::support::record::{geometric_mean, Report, Row};
+use crate::support::{plot, series};
+use anyhow::{bail, Result};
+use std::fmt::Write;
+
+const BEGIN: &str = "<!-- generated: ";
+const END: &str = "<!-- end of generated -->";
+const KINDS: [&str; 7] = ["ladder", "sgemm", "transpose", "linear", "mlp", "model", "accuracy"];
+
+/// A report and the name of its file, without the extension.
+type Named = (String, Report);
+
+/// The part of a report with rows of one kind, or `None` if it has none.
+fn of_kind(report: &Report, kind: &str) -> Option<Report> {
+    let rows: Vec<Row> = report.rows.iter().filter(|row| row.bench == kind).cloned().collect();
+    (!rows.is_empty()).then(|| Report { rows, ..report.clone() })
+}
+
+/// `text` with its generated blocks filled.
+///
+/// # Errors
+///
+/// If a block has no end, or is of a kind that does not exist.
+pub fn fill(text: &str, reports: &[Named], plots: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        out += line;
+        out.push('\n');
+        let Some(kind) = line
+            .trim()
+            .strip_prefix(BEGIN)
+            .and_then(|rest| rest.strip_suffix(" -->"))
+        else {
+            continue;
+        };
+        if !KINDS.contains(&kind) {
+            bail!(
+                "there is no generated block '{kind}': the kinds are {}",
+                KINDS.join(", ")
+            );
+        }
+        if !lines.by_ref().any(|line| line.trim() == END) {
+            bail!("the generated block '{kind}' has no line '{END}'");
+        }
+        out += &block(kind, reports, plots);
+        out += END;
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+fn block(kind: &str, reports: &[Named], plots: &str) -> String {
+    let mut text = String::from("\n");
+    for (name, report) in reports {
+        let Some(report) = of_kind(report, kind) else {
+            continue;
+        };
+        let _ = writeln!(
+            text,
+            "{}, driver {}, CUDA {}, cuBLAS {}, {} MHz, {}: `{}`\n",
+            report.gpu,
+            report.driver,
+            report.cuda,
+            report.cublas,
+            report.sm_clock_mhz,
+            report.date.split('T').next().unwrap_or_default(),
+            report.command
+        );
+        match kind {
+            "ladder" => ladder(&mut text, name, &report, plots),
+            _ => {
+                summary(&mut text, &report);
+                text += &table(&report.rows, &COLUMNS);
+                text.push('\n');
+            }
+        }
+    }
+    if text == "\n" {
+        text += "No results are committed yet.\n\n";
+    }
+    text
+}
+
+/// Every plot that the blocks show, by file name.
+pub fn plots(reports: &[Named]) -> Result<Vec<(String, String)>> {
+    let mut plots = Vec::new();
+    for (name, report) in reports {
+        let Some(report) = of_kind(report, "ladder") else {
+            continue;
+        };
+        let title = series::title(&report);
+        let lines = series::over_sizes(&report);
+        if !lines.is_empty() {
+            let svg = plot::lines(&title, "m = n = k", "TFLOP/s", &lines)?;
+            plots.push((format!("{name}-sizes.svg"), svg));
+        }
+        if let Some((size, bars)) = series::at_one_size(&report) {
+            let peak = report.ffma_tflops.map(|peak| ("FFMA peak", peak));
+            let svg = plot::bars(&format!("{title}, {size}³"), "TFLOP/s", &bars, peak)?;
+            plots.push((format!("{name}-bars.svg"), svg));
+        }
+    }
+    Ok(plots)
+}
+
+fn ladder(text: &mut String, name: &str, report: &Report, plots: &str) {
+    if let Some(size) = series::bar_size(report) {
+        let peak = report.ffma_tflops;
+        let rows: Vec<Row> = report
+            .rows
+            .iter()
+            .filter(|row| row.square() == Some(size))
+            .cloned()
+            .collect();
+        let of_peak = move |row: &Row| match row.dtype.as_deref() {
+            Some("f64") => None,
+            _ => Some(format!("{:.1}", 100.0 * row.tflops? / peak?)),
+        };
+        let columns: [Column; 9] = [
+            ("rung", &|row| row.rung.map(|rung| rung.to_string())),
+            ("kernel", &|row| row.kernel.as_ref().map(|kernel| format!("`{kernel}`"))),
+            ("µs", &|row| row.us.map(|us| format!("{us:.1}"))),
+            ("TFLOP/s", &|row| row.tflops.map(|tflops| format!("{tflops:.2}"))),
+            ("% of cuBLAS", &|row| {
+                row.speedup.map(|speedup| format!("{:.1}", 100.0 * speedup))
+            }),
+            ("% of FFMA peak", &of_peak),
+            ("registers", &|row| row.registers.map(|registers| registers.to_string())),
+            ("shared bytes", &|row| row.shared_bytes.map(|bytes| bytes.to_string())),
+            ("occupancy %", &|row| {
+                row.occupancy.map(|share| format!("{:.0}", 100.0 * share))
+            }),
+        ];
+        let _ = writeln!(text, "{size}³:\n\n{}", table(&rows, &columns));
+        let _ = writeln!(text, "![TFLOP/s at {size}³]({plots}/{name}-bars.svg)\n");
+    }
+    let lines = series::over_sizes(report);
+    let mut sizes: Vec<usize> = report.rows.iter().filter_map(Row::square).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    if sizes.len() > 1 {
+        let head = sizes.iter().map(|size| format!("{size}³")).collect::<Vec<_>>();
+        let _ = writeln!(
+            text,
+            "| TFLOP/s | {} |\n|---|{}",
+            head.join(" | "),
+            "---:|".repeat(sizes.len())
+        );
+        for (kernel, points) in &lines {
+            let cells: Vec<String> = sizes
+                .iter()
+                .map(|&size| points.iter().find(|point| point.0 == size as f64))
+                .map(|point| point.map_or(String::new(), |point| format!("{:.2}", point.1)))
+                .collect();
+            let _ = writeln!(text, "| {kernel} | {} |", cells.join(" | "));
+        }
+        text.push('\n');
+    }
+    if !lines.is_empty() {
+        let _ = writeln!(text, "![TFLOP/s over sizes]({plots}/{name}-sizes.svg)\n");
+    }
+}
+
+/// How many, the mean and the worst, where speeds are compared.
+fn summary(text: &mut String, report: &Report) {
+    let ratios: Vec<f64> = report.rows.iter().filter_map(|row| row.speedup).collect();
+    let worst = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    if ratios.len() > 1 {
+        let mean = geometric_mean(&ratios);
+        let _ = writeln!(
+            text,
+            "{} measurements, geometric mean of the ratios {mean:.3}, worst {worst:.3}.\n",
+            ratios.len()
+        );
+    }
+}
+
+/// A heading and the cell of a row, `None` where the row has no such thing.
+type Column<'a> = (&'a str, &'a dyn Fn(&Row) -> Option<String>);
+
+/// The columns of every kind but the ladder; a column that no row has is left out.
+const COLUMNS: [Column; 19] = [
+    ("layer", &|row| row.layer.clone()),
+    ("shape", &|row| match row.m {
+        Some(_) => Some(series::shape_of(row)),
+        None => row.shape.as_deref().map(|shape| join(shape, "×")),
+    }),
+    ("axes", &|row| row.axes.as_deref().map(|axes| join(axes, ", "))),
+    ("rows", &|row| row.rows.map(|rows| rows.to_string())),
+    ("in", &|row| row.inputs.map(|inputs| inputs.to_string())),
+    ("out", &|row| row.outputs.map(|outputs| outputs.to_string())),
+    ("activation", &|row| row.activation.clone()),
+    ("distribution", &|row| row.distribution.clone()),
+    ("type", &|row| row.dtype.clone()),
+    ("precision", &|row| row.precision.clone()),
+    ("kernel", &|row| row.kernel.as_ref().map(|kernel| format!("`{kernel}`"))),
+    ("µs", &|row| row.us.map(|us| format!("{us:.2}"))),
+    ("TFLOP/s", &|row| row.tflops.map(|tflops| format!("{tflops:.2}"))),
+    ("GB/s", &|row| row.gbps.map(|gbps| format!("{gbps:.0}"))),
+    ("baseline µs", &|row| {
+        let baseline = row.baseline.as_deref().unwrap_or_default();
+        row.baseline_us.map(|us| format!("{us:.2} ({baseline})"))
+    }),
+    ("baseline / ours", &|row| {
+        row.speedup.map(|speedup| format!("{speedup:.3}"))
+    }),
+    ("error", &|row| row.err_fro.map(|error| format!("{error:.2e}"))),
+    ("worst error", &|row| row.err_max.map(|error| format!("{error:.2e}"))),
+    ("baseline error", &|row| {
+        let error = row.baseline_err_fro?;
+        Some(match row.baseline_err_max {
+            Some(worst) => format!("{error:.2e} (worst {worst:.2e})"),
+            None => format!("{error:.2e}"),
+        })
+    }),
+];
+
+fn join(numbers: &[usize], between: &str) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(between)
+}
+
+fn table(rows: &[Row], columns: &[Column]) -> String {
+    let used: Vec<&Column> = columns
+        .iter()
+        .filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some()))
+        .collect();
+    let headings: Vec<&str> = used.iter().map(|(heading, _)| *heading).collect();
+    let mut text = format!("| {} |\n|{}\n", headings.join(" | "), "---|".repeat(used.len()));
+    for row in rows {
+        let cells: Vec<String> = used.iter().map(|(_, cell)| cell(row).unwrap_or_default()).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
+}

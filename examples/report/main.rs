@@ -1,0 +1,109 @@
+//! Writes the generated parts of the documents from the committed results, or checks that they are up to date.
+//!
+//!     cargo run --example report              rewrite README.md, docs/*.md and docs/plots/*.svg
+//!     cargo run --example report -- --check   fail if a file is not what that would write
+
+#[path = "../../benches/support/mod.rs"]
+mod support;
+
+mod blocks;
+
+use anyhow::{bail, Context, Result};
+use clap::Parser;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use support::record::{write_whole, Report};
+
+/// The generated blocks of the documents, from benches/results/*.json.
+#[derive(Parser, Debug)]
+#[command(name = "report")]
+struct Arguments {
+    /// Write nothing; fail if a file is not up to date
+    #[arg(long)]
+    check: bool,
+    /// The folder that has README.md, docs/ and benches/results/
+    #[arg(long, default_value = ".")]
+    root: PathBuf,
+}
+
+/// Files of `folder` with this extension, by name; none where there is no such folder.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Every file that is generated in whole or in part, with the text that it should have.
+fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut reports = Vec::new();
+    for path in files(&root.join("benches/results"), "json")? {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        reports.push((name, Report::read(&path)?));
+    }
+    let mut generated: Vec<(PathBuf, String)> = Vec::new();
+    for (name, svg) in blocks::plots(&reports)? {
+        generated.push((root.join("docs/plots").join(name), svg));
+    }
+    let mut documents = files(&root.join("docs"), "md")?;
+    documents.insert(0, root.join("README.md"));
+    for path in documents {
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let plots = if path.starts_with(root.join("docs")) {
+            "plots"
+        } else {
+            "docs/plots"
+        };
+        let filled = blocks::fill(&text, &reports, plots).map_err(|e| e.context(path.display().to_string()))?;
+        generated.push((path, filled));
+    }
+    Ok(generated)
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let mut stale = Vec::new();
+    for (path, text) in generate(&arguments.root)? {
+        if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+            continue;
+        }
+        if !arguments.check {
+            write_whole(&path, &text)?;
+            println!("wrote {}", path.display());
+        }
+        stale.push(path.display().to_string());
+    }
+    if arguments.check && !stale.is_empty() {
+        bail!("not up to date: {}; run: cargo run --example report", stale.join(", "));
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("report: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

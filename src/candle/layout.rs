@@ -1,0 +1,200 @@
+//! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
+
+use crate::gemm::problem::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS};
+use crate::gemm::{Activation, Epilogue, GemmProblem, OperandLayout, Precision};
+use candle_core::{bail, Error, Layout, Result, Shape};
+
+/// Bytes of an element: only f32 comes here.
+const ELEMENT: usize = 4;
+/// Storages start on at least this many bytes, on the CPU and on CUDA devices; kernels ask for no more.
+const MAX_ALIGN: u32 = 16;
+
+/// The shape of `a·b` with broadcast batch dimensions.
+///
+/// # Errors
+///
+/// `ShapeMismatchBinaryOp`, as candle's matmul: a rank below 2, inner sizes that differ, batch dimensions that can't be
+/// broadcast.
+pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
+    let mismatch = || {
+        Error::ShapeMismatchBinaryOp {
+            lhs: a.clone(),
+            rhs: b.clone(),
+            op: "matmul",
+        }
+        .bt()
+    };
+    let ([a_batch @ .., m, k], [b_batch @ .., k_of_b, n]) = (a.dims(), b.dims()) else {
+        return Err(mismatch());
+    };
+    if k != k_of_b {
+        return Err(mismatch());
+    }
+    let rank = a_batch.len().max(b_batch.len());
+    let dim = |batch: &[usize], i: usize| {
+        let missing = rank - batch.len();
+        if i < missing {
+            1
+        } else {
+            batch[i - missing]
+        }
+    };
+    let mut dims = Vec::with_capacity(rank + 2);
+    for i in 0..rank {
+        dims.push(match (dim(a_batch, i), dim(b_batch, i)) {
+            (x, y) if x == y => x,
+            (1, y) => y,
+            (x, 1) => x,
+            _ => return Err(mismatch()),
+        });
+    }
+    dims.extend([*m, *n]);
+    Ok(dims.into())
+}
+
+/// A product of tensors as one problem and the launches that it takes: one, unless more batch dimensions than a kernel
+/// walks remain after merging.
+#[derive(Debug)]
+pub(crate) struct Product {
+    /// What each launch computes. D is dense, and the results of the launches follow one another.
+    pub problem: GemmProblem,
+    /// Shape of the result.
+    pub shape: Shape,
+    /// Batch dimensions that are walked here, outermost first.
+    outer: Vec<BatchDim>,
+    start: Offsets,
+}
+
+/// Elements from the start of each storage to the first element of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offsets {
+    pub a: usize,
+    pub b: usize,
+    /// Within the dense result.
+    pub d: usize,
+    /// 0 without C.
+    pub c: usize,
+    /// 0 without bias.
+    pub bias: usize,
+}
+
+impl Product {
+    /// `c` has the result's shape (a broadcast view will do), `bias` has one dimension of n elements. Nothing may be
+    /// empty.
+    pub fn new(
+        a: &Layout,
+        b: &Layout,
+        c: Option<&Layout>,
+        bias: Option<&Layout>,
+        precision: Precision,
+    ) -> Result<Self> {
+        let shape = result_shape(a.shape(), b.shape())?;
+        let (rank, dims) = (shape.rank(), shape.dims());
+        let (m, n, k) = (dims[rank - 2], dims[rank - 1], a.dims()[a.dims().len() - 1]);
+        if let Some(c) = c.filter(|c| c.shape() != &shape) {
+            bail!("C has shape {:?} where the product has {shape:?}", c.shape());
+        }
+        if let Some(bias) = bias.filter(|bias| bias.dims() != [n]) {
+            bail!(
+                "the bias has shape {:?} where the product has {n} columns",
+                bias.shape()
+            );
+        }
+        let dense = Layout::contiguous(shape.clone());
+
+        let mut outer: Vec<BatchDim> = (0..rank - 2)
+            .map(|i| {
+                let mut strides = [0; 5];
+                strides[A] = batch_stride(a, rank, i);
+                strides[B] = batch_stride(b, rank, i);
+                strides[D] = batch_stride(&dense, rank, i);
+                strides[C] = c.map_or(0, |c| batch_stride(c, rank, i));
+                BatchDim {
+                    extent: dims[i],
+                    strides,
+                }
+            })
+            .collect();
+        merge_batch_dims(&mut outer);
+        let inner = outer.split_off(outer.len().saturating_sub(MAX_BATCH_DIMS));
+
+        let start = Offsets {
+            a: a.start_offset(),
+            b: b.start_offset(),
+            d: 0,
+            c: c.map_or(0, Layout::start_offset),
+            bias: bias.map_or(0, Layout::start_offset),
+        };
+        let operand = |layout: &Layout, place: usize| {
+            let strides = &layout.stride()[layout.stride().len() - 2..];
+            let mut batch_strides = [0; MAX_BATCH_DIMS];
+            for (stride, dim) in batch_strides[MAX_BATCH_DIMS - inner.len()..].iter_mut().zip(&inner) {
+                *stride = dim.strides[place];
+            }
+            let outer_strides = outer.iter().map(|dim| dim.strides[place] as usize);
+            OperandLayout::strided(strides[0] as i64, strides[1] as i64)
+                .with_batch_strides(batch_strides)
+                .with_align(alignment(outer_strides.chain([layout.start_offset()])))
+        };
+        let mut problem = GemmProblem::new(m, n, k, operand(a, A), operand(b, B));
+        problem.d = operand(&dense, D);
+        problem.precision = precision;
+        problem.epilogue = Epilogue {
+            c: c.map(|c| operand(c, C)),
+            bias: bias.is_some(),
+            activation: Activation::Identity,
+            residual: None,
+        };
+        for (extent, dim) in problem.batch_dims[MAX_BATCH_DIMS - inner.len()..]
+            .iter_mut()
+            .zip(&inner)
+        {
+            *extent = dim.extent;
+        }
+        Ok(Product {
+            problem: problem.folded(),
+            shape,
+            outer,
+            start,
+        })
+    }
+
+    /// Where each launch begins, in the order of the results.
+    pub fn launches(&self) -> impl ExactSizeIterator<Item = Offsets> + '_ {
+        let count: usize = self.outer.iter().map(|dim| dim.extent).product();
+        (0..count).map(|launch| {
+            let mut at = self.start;
+            let mut rest = launch;
+            for dim in self.outer.iter().rev() {
+                let index = rest % dim.extent;
+                rest /= dim.extent;
+                at.a += index * dim.strides[A] as usize;
+                at.b += index * dim.strides[B] as usize;
+                at.d += index * dim.strides[D] as usize;
+                at.c += index * dim.strides[C] as usize;
+            }
+            at
+        })
+    }
+}
+
+/// Stride of an operand along batch dimension `i` of a result of this rank: 0 where it is broadcast.
+fn batch_stride(layout: &Layout, rank: usize, i: usize) -> i64 {
+    let missing = rank - layout.dims().len();
+    match i.checked_sub(missing) {
+        Some(i) if layout.dims()[i] != 1 => layout.stride()[i] as i64,
+        _ => 0,
+    }
+}
+
+/// The largest power of two, in bytes and up to [`MAX_ALIGN`], that divides all of these numbers of elements.
+fn alignment(elements: impl Iterator<Item = usize>) -> u32 {
+    elements.fold(MAX_ALIGN, |align, elements| {
+        let zeros = (elements * ELEMENT).trailing_zeros();
+        if zeros < align.trailing_zeros() {
+            1 << zeros
+        } else {
+            align
+        }
+    })
+}

@@ -1,0 +1,498 @@
+//! `matmul`, its builder, and the custom ops behind them.
+
+#[cfg(feature = "cuda")]
+use super::cuda;
+use super::layout::{result_shape, Product};
+use crate::gemm::kernels::{self, EpilogueSupport};
+use crate::gemm::{cpu, Precision};
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
+use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
+use std::sync::OnceLock;
+
+const NAME: &str = "matmul";
+
+/// `a·b`: `Tensor::matmul` with this crate's kernels, at their default precision.
+///
+/// - `a` is (…, m, k), `b` is (…, k, n), the result is (…, m, n), dense. Batch dimensions, of any number, are broadcast
+///   against each other without a copy; the ranks need not agree.
+/// - Operands are views with any strides: transposed, narrowed, padded or broadcast ones are not copied.
+/// - Gradients flow through both operands.
+/// - `f32` on a CPU or a CUDA device is computed here. Everything else (other dtypes and devices, empty tensors) goes to
+///   candle's own matmul, made contiguous where that needs it.
+///
+/// # Errors
+///
+/// As `Tensor::matmul`: a rank below 2, shapes, dtypes or devices that don't fit.
+///
+/// ```
+/// use candle_core::{Device, Tensor};
+///
+/// let a = Tensor::randn(0f32, 1., (8, 3, 64, 32), &Device::Cpu)?;
+/// let b = Tensor::randn(0f32, 1., (10, 32), &Device::Cpu)?;
+/// let c = candle_sgemm::matmul(&a, &b.t()?)?; // `b` is shared by the batch and stays where it is
+/// assert_eq!(c.dims(), [8, 3, 64, 10]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    Gemm::new().matmul(a, b)
+}
+
+/// [`matmul`] as a method of `Tensor`.
+pub trait SgemmExt {
+    /// `self·rhs`: see [`matmul`].
+    ///
+    /// # Errors
+    ///
+    /// As [`matmul`].
+    fn sgemm(&self, rhs: &Tensor) -> Result<Tensor>;
+}
+
+impl SgemmExt for Tensor {
+    fn sgemm(&self, rhs: &Tensor) -> Result<Tensor> {
+        matmul(self, rhs)
+    }
+}
+
+/// A product `α·A·B + β·C` with its settings: kernel, precision, α, β and C.
+///
+/// ```
+/// use candle_core::{Device, Tensor};
+/// use candle_sgemm::{Gemm, Precision};
+///
+/// let a = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+/// let c = Tensor::new(&[10f32, 20.], &Device::Cpu)?;
+/// let d = Gemm::new()
+///     .precision(Precision::Fp32Strict)
+///     .alpha(2.0)
+///     .c(&c, 0.5) // broadcast to the shape of the result
+///     .matmul(&a, &a)?;
+/// assert_eq!(d.to_vec2::<f32>()?, [[19., 30.], [35., 54.]]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gemm {
+    kernel: Option<String>,
+    precision: Precision,
+    alpha: f64,
+    c: Option<(Tensor, f64)>,
+}
+
+impl Default for Gemm {
+    fn default() -> Self {
+        Gemm::new()
+    }
+}
+
+impl Gemm {
+    /// `A·B` at the default precision, with the kernel that the plan chooses.
+    pub fn new() -> Self {
+        Gemm {
+            kernel: None,
+            precision: Precision::default(),
+            alpha: 1.0,
+            c: None,
+        }
+    }
+
+    /// Uses the kernel of this name and no other; a product that it can't take is then refused with the reason. The
+    /// backward pass keeps the precision and chooses its own kernels, for its operands are laid out differently.
+    pub fn kernel(self, name: impl Into<String>) -> Self {
+        Gemm {
+            kernel: Some(name.into()),
+            ..self
+        }
+    }
+
+    /// What arithmetic may be used on a GPU. The CPU computes FP32 multiply-adds at any setting.
+    pub fn precision(self, precision: Precision) -> Self {
+        Gemm { precision, ..self }
+    }
+
+    /// The factor of A·B, 1 unless set.
+    pub fn alpha(self, alpha: f64) -> Self {
+        Gemm { alpha, ..self }
+    }
+
+    /// Adds β·C. C is broadcast to the shape of the result without a copy; with β = 0 it is not read.
+    pub fn c(self, c: &Tensor, beta: f64) -> Self {
+        Gemm {
+            c: Some((c.clone(), beta)),
+            ..self
+        }
+    }
+
+    /// Computes `α·a·b + β·C`: see [`matmul`](crate::matmul) for shapes, views and dtypes. Gradients flow through C too.
+    ///
+    /// # Errors
+    ///
+    /// As [`matmul`](crate::matmul); a C that can't be broadcast or has another dtype or device; a kernel name that the
+    /// table lacks (the text lists the names); a kernel that was asked for and can't take this product.
+    pub fn matmul(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let shape = result_shape(a.shape(), b.shape())?;
+        same_kind(a, b)?;
+        let c = match &self.c {
+            Some((c, beta)) => {
+                same_kind(a, c)?;
+                let c = c
+                    .broadcast_as(&shape)
+                    .map_err(|error| error.context(format!("C can't be broadcast to the product's {shape:?}")))?;
+                (*beta != 0.0).then_some((c, *beta))
+            }
+            None => None,
+        };
+        if !self.computes(a, &shape)? {
+            return stock(a, b, self.alpha, c);
+        }
+        let op = Op {
+            precision: self.precision,
+            kernel: self.kernel.clone(),
+            alpha: self.alpha,
+            beta: c.as_ref().map_or(0.0, |(_, beta)| *beta),
+            third: Third::C,
+        };
+        match c {
+            Some((c, _)) => a.apply_op3(b, &c, op),
+            None => a.apply_op2(b, op),
+        }
+    }
+
+    /// `x·wᵀ + bias` for `w` (n, k) and a bias of n elements, the sum fused into the product where it can be.
+    pub(crate) fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let w = w.t()?;
+        let Some(bias) = bias else {
+            return self.matmul(x, &w);
+        };
+        let shape = result_shape(x.shape(), w.shape())?;
+        same_kind(x, &w)?;
+        same_kind(x, bias)?;
+        // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
+        let fits = bias.dims() == [shape.dims()[shape.rank() - 1]] && self.c.is_none();
+        if !(self.computes(x, &shape)? && fits && self.fuses(x.device())) {
+            return self.matmul(x, &w)?.broadcast_add(bias);
+        }
+        let op = Op {
+            precision: self.precision,
+            kernel: self.kernel.clone(),
+            alpha: self.alpha,
+            beta: 0.0,
+            third: Third::Bias,
+        };
+        x.apply_op3(&w, bias, op)
+    }
+
+    /// Whether a bias can be added inside the product on this device. Rungs of the ladder compute α·A·B + β·C only.
+    fn fuses(&self, device: &Device) -> bool {
+        let mut kernels = kernels::TABLE.iter().filter(|spec| match &self.kernel {
+            Some(name) => spec.name == name,
+            None => spec.efficiency > 0.0,
+        });
+        device.is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
+    }
+
+    /// Whether this crate computes a product with the operand `a` and a result of this shape, or candle does.
+    fn computes(&self, a: &Tensor, shape: &Shape) -> Result<bool> {
+        let Some(kernel) = &self.kernel else {
+            let device = matches!(a.device(), Device::Cpu | Device::Cuda(_));
+            let empty = shape.elem_count() == 0 || a.elem_count() == 0;
+            return Ok(device && a.dtype() == DType::F32 && !empty);
+        };
+        let kernel = kernels::find(kernel).map_err(Error::wrap)?.name;
+        if a.dtype() != DType::F32 {
+            bail!("kernel '{kernel}' multiplies F32 tensors, not {:?}", a.dtype());
+        }
+        if !a.device().is_cuda() {
+            bail!(
+                "kernel '{kernel}' runs on CUDA devices, but the tensors are on {:?}: move them, or name no kernel",
+                a.device().location()
+            );
+        }
+        Ok(shape.elem_count() > 0 && a.elem_count() > 0)
+    }
+}
+
+/// The threads that candle would use. Candle asks the system at every call, which takes longer than a small product.
+fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(candle_core::utils::get_num_threads)
+}
+
+/// Dtype and device must agree.
+fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.dtype() != b.dtype() {
+        return Err(Error::DTypeMismatchBinaryOp {
+            lhs: a.dtype(),
+            rhs: b.dtype(),
+            op: NAME,
+        }
+        .bt());
+    }
+    let (lhs, rhs) = (a.device().location(), b.device().location());
+    if lhs != rhs {
+        return Err(Error::DeviceMismatchBinaryOp { lhs, rhs, op: NAME }.bt());
+    }
+    Ok(())
+}
+
+/// The product by candle's own matmul, for what this crate has no kernel for.
+fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result<Tensor> {
+    let shape = result_shape(a.shape(), b.shape())?;
+    let mut product = stock_matmul(a, b, &shape)?;
+    if shape.elem_count() == 0 {
+        return Ok(product);
+    }
+    if alpha != 1.0 {
+        product = product.affine(alpha, 0.0)?;
+    }
+    match c {
+        Some((c, beta)) => product + c.affine(beta, 0.0)?,
+        None => Ok(product),
+    }
+}
+
+fn stock_matmul(a: &Tensor, b: &Tensor, shape: &Shape) -> Result<Tensor> {
+    let (a_batch, m, k) = split(a.dims());
+    let (b_batch, _, n) = split(b.dims());
+    if k == 0 && a.device().is_cuda() && shape.elem_count() > 0 {
+        // Candle cannot lay out an empty operand anew on a CUDA device; the sum of no products needs none.
+        return Tensor::zeros(shape, a.dtype(), a.device());
+    }
+    if a_batch == b_batch && a_batch.len() <= 2 {
+        return plain(a)?.matmul(&plain(b)?);
+    }
+    // Broadcast operands and more batch dimensions than candle takes: at most one batch dimension is left.
+    let batch = split(shape.dims()).0;
+    let product = if b_batch.iter().all(|&dim| dim == 1) {
+        let rows = batch.iter().product::<usize>() * m;
+        let a = a.broadcast_as([batch, &[m, k]].concat())?;
+        a.reshape((rows, k))?.matmul(&plain(&b.reshape((k, n))?)?)?
+    } else {
+        let flat = |t: &Tensor, rows: usize, cols: usize| {
+            let batched = t.broadcast_as([batch, &[rows, cols]].concat())?.contiguous()?;
+            batched.reshape((batch.iter().product::<usize>(), rows, cols))
+        };
+        flat(a, m, k)?.matmul(&flat(b, k, n)?)?
+    };
+    product.reshape(shape)
+}
+
+/// A tensor as candle's matmul takes it on every device: dense, or dense with its last two dimensions swapped.
+fn plain(t: &Tensor) -> Result<Tensor> {
+    if t.is_contiguous() || t.t()?.is_contiguous() {
+        Ok(t.clone())
+    } else {
+        t.contiguous()
+    }
+}
+
+/// Batch dimensions, rows, columns. The rank is at least 2.
+fn split(dims: &[usize]) -> (&[usize], usize, usize) {
+    let (batch, matrix) = dims.split_at(dims.len() - 2);
+    (batch, matrix[0], matrix[1])
+}
+
+/// What the third operand of the op is, where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Third {
+    /// C, in the shape of the result.
+    C,
+    /// A bias of n elements.
+    Bias,
+}
+
+/// `α·A·B`, with `β·C` or a bias added where there is a third operand.
+#[derive(Clone, Debug)]
+struct Op {
+    precision: Precision,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // the CPU path has no kernels to choose from
+    kernel: Option<String>,
+    alpha: f64,
+    beta: f64,
+    third: Third,
+}
+
+impl Op {
+    fn product(&self, a: &Layout, b: &Layout, third: Option<&Layout>) -> Result<Product> {
+        let c = third.filter(|_| self.third == Third::C);
+        let bias = third.filter(|_| self.third == Third::Bias);
+        Product::new(a, b, c, bias, self.precision)
+    }
+
+    fn cpu(
+        &self,
+        (a, a_layout): (&CpuStorage, &Layout),
+        (b, b_layout): (&CpuStorage, &Layout),
+        third: Option<(&CpuStorage, &Layout)>,
+    ) -> Result<(CpuStorage, Shape)> {
+        let product = self.product(a_layout, b_layout, third.map(|(_, layout)| layout))?;
+        let (a, b) = (a.as_slice::<f32>()?, b.as_slice::<f32>()?);
+        let third_data: &[f32] = match third {
+            Some((storage, _)) => storage.as_slice()?,
+            None => &[],
+        };
+        let bias_stride = match third {
+            Some((_, layout)) if self.third == Third::Bias => layout.stride()[0],
+            _ => 1,
+        };
+        let operands = product.launches().map(|at| cpu::CpuOperands {
+            c: &third_data[at.c..],
+            bias: &third_data[at.bias..],
+            bias_stride,
+            alpha: self.alpha as f32,
+            beta: self.beta as f32,
+            ..cpu::CpuOperands::new(&a[at.a..], &b[at.b..])
+        });
+        let result = cpu::gemm_to_vec(&product.problem, operands, threads()).map_err(Error::wrap)?;
+        Ok((CpuStorage::F32(result), product.shape))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        (a, a_layout): (&CudaStorage, &Layout),
+        (b, b_layout): (&CudaStorage, &Layout),
+        third: Option<(&CudaStorage, &Layout)>,
+    ) -> Result<(CudaStorage, Shape)> {
+        let product = self.product(a_layout, b_layout, third.map(|(_, layout)| layout))?;
+        let addend = third.map(|(storage, layout)| match self.third {
+            Third::C => cuda::Addend::C(storage, self.beta as f32),
+            Third::Bias => cuda::Addend::Bias(storage, layout.stride()[0]),
+        });
+        let result = cuda::run(&product, self.kernel.as_deref(), a, b, self.alpha as f32, addend)?;
+        Ok((result, product.shape))
+    }
+
+    /// Gradients of A and B; `None` for an operand that no variable stands behind.
+    fn operand_gradients(&self, a: &Tensor, b: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let gemm = Gemm::new().precision(self.precision).alpha(self.alpha);
+        let (batch, m, n) = split(grad.dims());
+        let k = a.dim(D::Minus1)?;
+        let shared = |t: &Tensor| split(t.dims()).0.iter().all(|&dim| dim == 1);
+
+        // An operand that the whole batch shares gets one product over all of the batch, in place of a product a matrix
+        // and a sum.
+        let a_grad = match a.track_op() {
+            false => None,
+            true if shared(a) => {
+                let b = b.broadcast_as([batch, &[k, n]].concat())?;
+                let grad = batch_in_columns(grad)?;
+                let a_grad = gemm.matmul(&grad, &batch_in_columns(&b)?.t()?)?;
+                Some(a_grad.reshape(a.shape())?)
+            }
+            true => Some(sum_to(gemm.matmul(grad, &b.t()?)?, a.shape())?),
+        };
+        let b_grad = match b.track_op() {
+            false => None,
+            true if shared(b) => {
+                let a = a.broadcast_as([batch, &[m, k]].concat())?;
+                let rows = batch.iter().product::<usize>() * m;
+                let b_grad = gemm.matmul(&a.reshape((rows, k))?.t()?, &grad.reshape((rows, n))?)?;
+                Some(b_grad.reshape(b.shape())?)
+            }
+            true => Some(sum_to(gemm.matmul(&a.t()?, grad)?, b.shape())?),
+        };
+        Ok((a_grad, b_grad))
+    }
+}
+
+/// (…, rows, cols) → (rows, …·cols)
+fn batch_in_columns(t: &Tensor) -> Result<Tensor> {
+    let rank = t.rank();
+    if rank == 2 {
+        return Ok(t.clone());
+    }
+    let order: Vec<usize> = [rank - 2].into_iter().chain(0..rank - 2).chain([rank - 1]).collect();
+    let rows = t.dim(rank - 2)?;
+    t.permute(order)?.reshape((rows, t.elem_count() / rows))
+}
+
+/// The sum of a gradient over the dimensions along which its operand was broadcast.
+fn sum_to(grad: Tensor, shape: &Shape) -> Result<Tensor> {
+    let missing = grad.rank() - shape.rank();
+    let broadcast: Vec<usize> = (0..grad.rank())
+        .filter(|&i| i < missing || (shape.dims()[i - missing] == 1 && grad.dims()[i] != 1))
+        .collect();
+    if broadcast.is_empty() {
+        return Ok(grad);
+    }
+    grad.sum_keepdim(broadcast)?.reshape(shape)
+}
+
+impl CustomOp2 for Op {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn cpu_fwd(
+        &self,
+        a: &CpuStorage,
+        a_layout: &Layout,
+        b: &CpuStorage,
+        b_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        self.cpu((a, a_layout), (b, b_layout), None)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        a: &CudaStorage,
+        a_layout: &Layout,
+        b: &CudaStorage,
+        b_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.cuda((a, a_layout), (b, b_layout), None)
+    }
+
+    fn bwd(&self, a: &Tensor, b: &Tensor, _result: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        self.operand_gradients(a, b, grad)
+    }
+}
+
+impl CustomOp3 for Op {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn cpu_fwd(
+        &self,
+        a: &CpuStorage,
+        a_layout: &Layout,
+        b: &CpuStorage,
+        b_layout: &Layout,
+        third: &CpuStorage,
+        third_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        self.cpu((a, a_layout), (b, b_layout), Some((third, third_layout)))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        a: &CudaStorage,
+        a_layout: &Layout,
+        b: &CudaStorage,
+        b_layout: &Layout,
+        third: &CudaStorage,
+        third_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.cuda((a, a_layout), (b, b_layout), Some((third, third_layout)))
+    }
+
+    fn bwd(
+        &self,
+        a: &Tensor,
+        b: &Tensor,
+        third: &Tensor,
+        _result: &Tensor,
+        grad: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let (a_grad, b_grad) = self.operand_gradients(a, b, grad)?;
+        let third_grad = match (third.track_op(), self.third) {
+            (false, _) => None,
+            (true, Third::C) => Some(grad.affine(self.beta, 0.0)?),
+            (true, Third::Bias) => Some(sum_to(grad.clone(), third.shape())?),
+        };
+        Ok((a_grad, b_grad, third_grad))
+    }
+}

@@ -1,0 +1,278 @@
+//! What a plan has to know of a GPU, and, with the feature `cuda`, the GPU that a thread works on.
+
+/// A GPU as the planner sees it: plain data, so that plans for any card can be made and tested on any machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceInfo {
+    /// Compute capability as two digits or three: 80, 86, 89, 90, 100, 120.
+    pub compute_capability: u32,
+    /// Streaming multiprocessors.
+    pub sm_count: u32,
+    /// Bytes of shared memory that one block may use after opting in.
+    pub shared_per_block: u32,
+    /// Bytes of the L2 cache.
+    pub l2_bytes: u64,
+    /// Peak clock of the multiprocessors in MHz.
+    pub clock_mhz: u32,
+    /// Device memory bandwidth in GB/s.
+    pub memory_gbps: f32,
+}
+
+impl DeviceInfo {
+    /// NVIDIA H100 80GB HBM3 (SXM).
+    pub const H100: DeviceInfo = DeviceInfo {
+        compute_capability: 90,
+        sm_count: 132,
+        shared_per_block: 232_448,
+        l2_bytes: 50 << 20,
+        clock_mhz: 1980,
+        memory_gbps: 3350.0,
+    };
+
+    /// NVIDIA A100 80GB (SXM).
+    pub const A100: DeviceInfo = DeviceInfo {
+        compute_capability: 80,
+        sm_count: 108,
+        shared_per_block: 166_912,
+        l2_bytes: 40 << 20,
+        clock_mhz: 1410,
+        memory_gbps: 2039.0,
+    };
+
+    /// NVIDIA GeForce RTX 4090.
+    pub const RTX_4090: DeviceInfo = DeviceInfo {
+        compute_capability: 89,
+        sm_count: 128,
+        shared_per_block: 101_376,
+        l2_bytes: 72 << 20,
+        clock_mhz: 2520,
+        memory_gbps: 1008.0,
+    };
+
+    /// NVIDIA GeForce RTX 5090.
+    pub const RTX_5090: DeviceInfo = DeviceInfo {
+        compute_capability: 120,
+        sm_count: 170,
+        shared_per_block: 101_376,
+        l2_bytes: 96 << 20,
+        clock_mhz: 2407,
+        memory_gbps: 1792.0,
+    };
+
+    /// FP32 multiply-add lanes of a multiprocessor.
+    pub const fn fp32_lanes(&self) -> u32 {
+        match self.compute_capability {
+            80 => 64,
+            _ => 128,
+        }
+    }
+
+    /// The rate of FP32 multiply-adds alone, in TFLOP/s: clock × lanes × 2.
+    pub fn fp32_peak_tflops(&self) -> f64 {
+        2.0 * self.clock_mhz as f64 * self.sm_count as f64 * self.fp32_lanes() as f64 * 1e-6
+    }
+}
+
+#[cfg(feature = "cuda")]
+pub use cuda::{CurrentContext, Function};
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use super::DeviceInfo;
+    use crate::error::{Error, Result};
+    use crate::modules;
+    use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+    use cudarc::driver::{result, DriverError};
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+    use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+    /// A loaded kernel. Valid in the context that it was loaded in, for as long as that context lives.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Function(sys::CUfunction);
+
+    // SAFETY: the driver allows the use of a function handle from every thread that has its context current.
+    unsafe impl Send for Function {}
+    // SAFETY: as above; the handle is never written through.
+    unsafe impl Sync for Function {}
+
+    impl Function {
+        /// The driver's handle.
+        pub fn handle(self) -> sys::CUfunction {
+            self.0
+        }
+
+        /// Blocks of `threads` threads with `shared` bytes of dynamic shared memory that fit on a multiprocessor.
+        ///
+        /// # Errors
+        ///
+        /// Whatever the driver reports.
+        pub fn blocks_per_multiprocessor(self, threads: u32, shared: u32) -> Result<u32> {
+            let mut blocks = 0;
+            // SAFETY: the handle came from the driver, and `blocks` outlives the call.
+            unsafe {
+                sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0, threads as i32, shared as usize)
+            }
+            .result()
+            .map_err(|e| Error::driver("asking for the occupancy of a kernel", e))?;
+            Ok(blocks as u32)
+        }
+    }
+
+    /// The CUDA context that is current on this thread, with the modules that were loaded in it.
+    #[derive(Clone)]
+    pub struct CurrentContext(Arc<ContextState>);
+
+    struct ContextState {
+        id: u64,
+        info: DeviceInfo,
+        modules: Mutex<HashMap<&'static str, LoadedModule>>,
+        functions: RwLock<HashMap<&'static str, Function>>,
+    }
+
+    #[derive(Clone, Copy)]
+    struct LoadedModule(sys::CUmodule);
+
+    // SAFETY: as for `Function`.
+    unsafe impl Send for LoadedModule {}
+
+    /// Contexts by the identifier that the driver gives each one, never twice in a process. Handles would not do: a new
+    /// context may get the address of a destroyed one.
+    type Contexts = RwLock<HashMap<u64, Arc<ContextState>>>;
+
+    fn contexts() -> &'static Contexts {
+        static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
+        CONTEXTS.get_or_init(Contexts::default)
+    }
+
+    thread_local! {
+        /// The last context this thread asked for: launches seldom change it.
+        static LAST: RefCell<Option<Arc<ContextState>>> = const { RefCell::new(None) };
+    }
+
+    impl CurrentContext {
+        /// The context that is current on this thread.
+        ///
+        /// # Errors
+        ///
+        /// If there is none, or the driver fails to describe its device.
+        pub fn get() -> Result<Self> {
+            let mut id = 0;
+            // SAFETY: a null context means the current one; `id` outlives the call.
+            unsafe { sys::cuCtxGetId(std::ptr::null_mut(), &mut id) }
+                .result()
+                .map_err(|e| Error::driver("looking for the current CUDA context", e))?;
+            let last = LAST.with_borrow(|last| match last {
+                Some(state) if state.id == id => Some(state.clone()),
+                _ => None,
+            });
+            if let Some(state) = last {
+                return Ok(CurrentContext(state));
+            }
+            let known = {
+                let contexts = contexts().read().unwrap_or_else(PoisonError::into_inner);
+                contexts.get(&id).cloned()
+            };
+            let state = match known {
+                Some(state) => state,
+                None => {
+                    let state = Arc::new(ContextState {
+                        id,
+                        info: describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?,
+                        modules: Mutex::default(),
+                        functions: RwLock::default(),
+                    });
+                    let mut contexts = contexts().write().unwrap_or_else(PoisonError::into_inner);
+                    contexts.entry(id).or_insert(state).clone()
+                }
+            };
+            LAST.with_borrow_mut(|last| *last = Some(state.clone()));
+            Ok(CurrentContext(state))
+        }
+
+        /// The driver's identifier of this context, never used twice in a process.
+        pub fn id(&self) -> u64 {
+            self.0.id
+        }
+
+        /// The device of this context.
+        pub fn info(&self) -> &DeviceInfo {
+            &self.0.info
+        }
+
+        /// The kernel `entry` of `cuda/FILE.cu`, loaded on first use and allowed `shared` bytes of dynamic shared
+        /// memory.
+        ///
+        /// # Errors
+        ///
+        /// If this build has no such file for any architecture, the file no such kernel, or the driver refuses.
+        pub fn function(&self, file: &'static str, entry: &'static str, shared: u32) -> Result<Function> {
+            let loaded = {
+                let functions = self.0.functions.read().unwrap_or_else(PoisonError::into_inner);
+                functions.get(entry).copied()
+            };
+            if let Some(function) = loaded {
+                return Ok(function);
+            }
+            let module = self.module(file)?;
+            let name = std::ffi::CString::new(entry).map_err(|_| Error::MissingKernel { file, entry })?;
+            // SAFETY: the module was loaded in the context that is current on this thread.
+            let handle = unsafe { result::module::get_function(module.0, name) }
+                .map_err(|_| Error::MissingKernel { file, entry })?;
+            /// A kernel may use this much dynamic shared memory without opting in.
+            const DEFAULT_DYNAMIC_SHARED: u32 = 48 << 10;
+            if shared > DEFAULT_DYNAMIC_SHARED {
+                // SAFETY: the handle is that of a kernel of the current context.
+                unsafe {
+                    result::function::set_function_attribute(
+                        handle,
+                        sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                        shared as i32,
+                    )
+                }
+                .map_err(|e| Error::driver("reserving dynamic shared memory for a kernel", e))?;
+            }
+            let function = Function(handle);
+            let mut functions = self.0.functions.write().unwrap_or_else(PoisonError::into_inner);
+            functions.insert(entry, function);
+            Ok(function)
+        }
+
+        fn module(&self, file: &'static str) -> Result<LoadedModule> {
+            let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(module) = modules.get(file) {
+                return Ok(*module);
+            }
+            let embedded = modules::module(file).ok_or(Error::NotBuilt { file })?;
+            // SAFETY: the image is a complete fatbin that `nvcc` wrote, aligned, and lives as long as the program.
+            let module = unsafe { result::module::load_data(embedded.image().as_ptr().cast()) }
+                .map_err(|e| Error::driver("loading a kernel module", e))?;
+            let module = LoadedModule(module);
+            modules.insert(file, module);
+            Ok(module)
+        }
+    }
+
+    fn describe_current_device() -> std::result::Result<DeviceInfo, DriverError> {
+        let mut device = 0;
+        // SAFETY: `device` outlives the call; without a current context the driver answers with an error.
+        unsafe { sys::cuCtxGetDevice(&mut device) }.result()?;
+        let attribute = |which: Attribute| -> std::result::Result<u32, DriverError> {
+            // SAFETY: the driver has just named this device.
+            unsafe { result::device::get_attribute(device, which) }.map(|value| value.max(0) as u32)
+        };
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let memory_khz = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?;
+        let bus_bits = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
+        // Two transfers a clock; kHz × bits / 8 bytes is in kB/s.
+        let memory_gbps = 2.0 * memory_khz as f32 * bus_bits as f32 / 8.0 * 1e-6;
+        Ok(DeviceInfo {
+            compute_capability: major * 10 + minor,
+            sm_count: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            shared_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
+            clock_mhz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)? / 1000,
+            memory_gbps,
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! What can go wrong below the candle door.
+
+use std::fmt;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong between a problem and its launch. At the candle door it becomes a [`candle_core::Error`] with the
+/// same text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The problem itself cannot be computed; the text names the numbers.
+    Problem(String),
+    /// No kernel has this name; the text lists those that exist.
+    UnknownKernel {
+        /// The name that was asked for.
+        name: String,
+        /// The names of the table, comma separated.
+        known: String,
+    },
+    /// The kernel that was asked for cannot take the problem.
+    Refused {
+        /// The kernel.
+        kernel: &'static str,
+        /// Why, with the numbers.
+        reason: String,
+    },
+    /// This build contains no machine code of this file for any architecture.
+    NotBuilt {
+        /// Path below `cuda/`, without the extension.
+        file: &'static str,
+    },
+    /// The embedded module lacks a kernel: the table and the source file disagree.
+    MissingKernel {
+        /// Path below `cuda/`, without the extension.
+        file: &'static str,
+        /// The symbol.
+        entry: &'static str,
+    },
+    /// The CUDA driver reported an error.
+    Driver {
+        /// What was being done.
+        doing: &'static str,
+        /// The driver's name and description of the error.
+        message: String,
+    },
+}
+
+impl Error {
+    #[cfg(feature = "cuda")]
+    pub(crate) fn driver(doing: &'static str, error: cudarc::driver::DriverError) -> Self {
+        Error::Driver {
+            doing,
+            message: error.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Problem(text) => f.write_str(text),
+            Error::UnknownKernel { name, known } => {
+                write!(f, "there is no kernel '{name}'; the kernels are: {known}")
+            }
+            Error::Refused { kernel, reason } => {
+                write!(f, "kernel '{kernel}' cannot take this problem: {reason}")
+            }
+            Error::NotBuilt { file } => write!(
+                f,
+                "cuda/{file}.cu was not compiled into this build; build again with CUDA_COMPUTE_CAP (or \
+                 CANDLE_SGEMM_ARCHS) naming an architecture that has it"
+            ),
+            Error::MissingKernel { file, entry } => write!(
+                f,
+                "the compiled cuda/{file}.cu has no kernel '{entry}': the kernel table and the source file disagree"
+            ),
+            Error::Driver { doing, message } => write!(f, "CUDA failed while {doing}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,727 @@
+//! The product on the CPU: the `gemm` crate's engine below, this crate's layouts, batches and epilogue above.
+//!
+//! The engine takes any strides. A batch is spread over the threads, a matrix a thread, and so are the slices of a product
+//! with a vector, for which the engine has one thread only; a large matrix is left to the engine's own threads. What is
+//! computed, and when C is read, is what the kernels do.
+
+use super::problem::{Activation, DType, GemmProblem, OperandLayout};
+use rayon::prelude::*;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Multiply-adds below which waking other threads costs more than they save.
+const SERIAL_WORK: usize = 2 << 20;
+
+/// Slices of a product with a vector are a multiple of this, so that the engine's vectors are filled.
+const SLICE_QUANTUM: usize = 64;
+
+/// Elements of a result from which on the epilogue of a single matrix is spread over threads.
+const PARALLEL_EPILOGUE: usize = 1 << 17;
+
+/// The data of a product. Every slice starts at the operand's element (0, 0) of the first matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOperands<'a> {
+    /// A, as `GemmProblem::a` lays it out.
+    pub a: &'a [f32],
+    /// B, as `GemmProblem::b` lays it out.
+    pub b: &'a [f32],
+    /// C, as the epilogue lays it out; not read where the epilogue has none or β is 0.
+    pub c: &'a [f32],
+    /// `n` elements, `bias_stride` apart; not read where the epilogue has no bias.
+    pub bias: &'a [f32],
+    /// Elements between neighbours of the bias.
+    pub bias_stride: usize,
+    /// The residual, as the epilogue lays it out; not read where it has none.
+    pub residual: &'a [f32],
+    /// The factor of A·B.
+    pub alpha: f32,
+    /// The factor of C.
+    pub beta: f32,
+}
+
+impl<'a> CpuOperands<'a> {
+    /// `A·B` alone.
+    pub const fn new(a: &'a [f32], b: &'a [f32]) -> Self {
+        CpuOperands {
+            a,
+            b,
+            c: &[],
+            bias: &[],
+            bias_stride: 1,
+            residual: &[],
+            alpha: 1.0,
+            beta: 0.0,
+        }
+    }
+}
+
+/// Why a product was refused. Nothing was written then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CpuGemmError {
+    /// Only `f32` is computed here.
+    DType(DType),
+    /// An operand's layout reaches outside its slice.
+    OutOfBounds {
+        /// Which operand.
+        operand: &'static str,
+        /// Its layout.
+        layout: OperandLayout,
+        /// Elements in its slice.
+        len: usize,
+    },
+    /// Elements of the result share an address, or those of a row are not adjacent.
+    Result(OperandLayout),
+}
+
+impl fmt::Display for CpuGemmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CpuGemmError::DType(dtype) => {
+                write!(f, "the CPU path multiplies F32 matrices, not {dtype:?}")
+            }
+            CpuGemmError::OutOfBounds {
+                operand,
+                layout,
+                len,
+            } => write!(
+                f,
+                "{operand} of row stride {}, column stride {} and batch strides {:?} reaches outside its {len} elements",
+                layout.row_stride, layout.col_stride, layout.batch_strides
+            ),
+            CpuGemmError::Result(layout) => write!(
+                f,
+                "elements of the result must not overlap, and those of a row must be adjacent: row stride {}, column stride {}, batch strides {:?}",
+                layout.row_stride, layout.col_stride, layout.batch_strides
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CpuGemmError {}
+
+/// Computes `problem` on at most `threads` threads of rayon's current pool and writes every element of D in `d`, which
+/// starts at D's element (0, 0). Elements of `d` between those of D are left alone. `k` may be 0: then A·B is 0.
+///
+/// `Precision` makes no difference: all products are FP32 multiply-adds.
+///
+/// # Errors
+///
+/// A dtype other than `F32`, an operand that is shorter than its layout needs, or a D whose elements overlap.
+pub fn gemm(
+    problem: &GemmProblem,
+    operands: &CpuOperands,
+    d: &mut [MaybeUninit<f32>],
+    threads: usize,
+) -> Result<(), CpuGemmError> {
+    check(problem, operands, d.len())?;
+    let (m, n) = (problem.m, problem.n);
+    if m == 0 || n == 0 || problem.batch() == 0 {
+        return Ok(());
+    }
+    let tiling = Tiling::new(problem, threads);
+    let out = Output(d.as_mut_ptr().cast::<f32>());
+    let run = |tile: usize| {
+        let (batch, rows, cols) = tiling.tile(tile, m, n);
+        // SAFETY: `check` found that all operands and D stay inside their slices and that no two elements of D share an
+        // address; tiles are disjoint, so no other thread writes to this one.
+        unsafe {
+            multiply(
+                problem,
+                operands,
+                out,
+                batch,
+                rows.clone(),
+                cols.clone(),
+                tiling.engine_threads,
+            );
+            finish(problem, operands, out, batch, rows, cols, tiling.engine_threads);
+        }
+    };
+    if tiling.parallel {
+        (0..tiling.count()).into_par_iter().for_each(run);
+    } else {
+        (0..tiling.count()).for_each(run);
+    }
+    Ok(())
+}
+
+/// [`gemm()`] of one problem for each of `operands`, whose results follow one another in the vector that is returned.
+///
+/// # Errors
+///
+/// As [`gemm()`], or a D that is not dense.
+pub fn gemm_to_vec<'a>(
+    problem: &GemmProblem,
+    operands: impl ExactSizeIterator<Item = CpuOperands<'a>>,
+    threads: usize,
+) -> Result<Vec<f32>, CpuGemmError> {
+    let len = problem.m * problem.n * problem.batch();
+    if reach(problem, &problem.d, problem.m, problem.n) != Some(len as i128) {
+        return Err(CpuGemmError::Result(problem.d));
+    }
+    let mut results = Vec::with_capacity(len * operands.len());
+    for operands in operands {
+        results.reserve(len);
+        gemm(problem, &operands, &mut results.spare_capacity_mut()[..len], threads)?;
+        // SAFETY: D has `len` elements that share no address (`gemm` refuses those) and span `len`, so that it is all of
+        // the slice, and `gemm` has written it.
+        unsafe { results.set_len(results.len() + len) };
+    }
+    Ok(results)
+}
+
+/// The start of D, shared by threads that write disjoint tiles of it.
+#[derive(Clone, Copy)]
+struct Output(*mut f32);
+
+impl Output {
+    fn at(&self, elements: isize) -> *mut f32 {
+        self.0.wrapping_offset(elements)
+    }
+}
+
+// SAFETY: tiles are disjoint, see `gemm`.
+unsafe impl Send for Output {}
+// SAFETY: as above.
+unsafe impl Sync for Output {}
+
+/// How the result is cut into tiles: matrices of the batch, or slices of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tiling {
+    batch: usize,
+    row_tiles: usize,
+    col_tiles: usize,
+    tile_rows: usize,
+    tile_cols: usize,
+    /// Whether tiles are computed side by side.
+    parallel: bool,
+    /// Threads that the engine may use inside a tile.
+    engine_threads: usize,
+}
+
+impl Tiling {
+    fn new(problem: &GemmProblem, threads: usize) -> Self {
+        let (m, n, batch) = (problem.m, problem.n, problem.batch());
+        let work = [m, n, problem.k]
+            .iter()
+            .fold(batch, |product, &size| product.saturating_mul(size));
+        let matrices = Tiling {
+            batch,
+            row_tiles: 1,
+            col_tiles: 1,
+            tile_rows: m,
+            tile_cols: n,
+            parallel: false,
+            engine_threads: 1,
+        };
+        if threads <= 1 {
+            return matrices;
+        }
+        if batch == 1 && m > 1 && n > 1 {
+            // The engine knows from which size on its threads are worth their while.
+            return Tiling {
+                engine_threads: threads,
+                ..matrices
+            };
+        }
+        if work < SERIAL_WORK {
+            return matrices;
+        }
+        if batch % threads == 0 || batch >= 4 * threads {
+            return Tiling {
+                parallel: true,
+                ..matrices
+            };
+        }
+        if m > 1 && n > 1 {
+            return Tiling {
+                engine_threads: threads,
+                ..matrices
+            };
+        }
+        let pieces = threads.div_ceil(batch);
+        let slice = |size: usize| size.div_ceil(pieces).next_multiple_of(SLICE_QUANTUM);
+        let (tile_rows, tile_cols) = (slice(m), slice(n));
+        Tiling {
+            row_tiles: m.div_ceil(tile_rows),
+            col_tiles: n.div_ceil(tile_cols),
+            tile_rows,
+            tile_cols,
+            parallel: true,
+            ..matrices
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.batch * self.row_tiles * self.col_tiles
+    }
+
+    /// Matrix, rows and columns of a tile.
+    fn tile(&self, index: usize, m: usize, n: usize) -> (usize, Range<usize>, Range<usize>) {
+        let (row, col) = (
+            index / self.col_tiles % self.row_tiles * self.tile_rows,
+            index % self.col_tiles * self.tile_cols,
+        );
+        let batch = index / (self.row_tiles * self.col_tiles);
+        (
+            batch,
+            row..m.min(row + self.tile_rows),
+            col..n.min(col + self.tile_cols),
+        )
+    }
+}
+
+/// Offset of the first element of matrix `batch` (row-major over the batch dimensions).
+fn batch_offset(problem: &GemmProblem, layout: &OperandLayout, mut batch: usize) -> isize {
+    let mut offset = 0;
+    for (&extent, &stride) in problem.batch_dims.iter().zip(&layout.batch_strides).rev() {
+        offset += (batch % extent) as isize * stride as isize;
+        batch /= extent;
+    }
+    offset
+}
+
+/// Offset of element (row, col) of matrix `batch`.
+fn element(problem: &GemmProblem, layout: &OperandLayout, batch: usize, row: usize, col: usize) -> isize {
+    batch_offset(problem, layout, batch)
+        + row as isize * layout.row_stride as isize
+        + col as isize * layout.col_stride as isize
+}
+
+/// The tile's part of `D ← α·A·B`.
+///
+/// # Safety
+///
+/// The tile must lie inside the matrix, all operands inside their slices and D below `out`; nothing else may access the
+/// tile's elements of D meanwhile.
+unsafe fn multiply(
+    problem: &GemmProblem,
+    operands: &CpuOperands,
+    out: Output,
+    batch: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    threads: usize,
+) {
+    let GemmProblem { a, b, d, k, .. } = problem;
+    let a_start = element(problem, a, batch, rows.start, 0);
+    let b_start = element(problem, b, batch, 0, cols.start);
+    gemm::gemm(
+        rows.len(),
+        cols.len(),
+        *k,
+        out.at(element(problem, d, batch, rows.start, cols.start)),
+        d.col_stride as isize,
+        d.row_stride as isize,
+        false, // D is written, never read: it may be uninitialised
+        operands.a.as_ptr().wrapping_offset(a_start),
+        a.col_stride as isize,
+        a.row_stride as isize,
+        operands.b.as_ptr().wrapping_offset(b_start),
+        b.col_stride as isize,
+        b.row_stride as isize,
+        0.0, // the engine's names are the other way round: its alpha is D's factor, its beta that of A·B
+        operands.alpha,
+        false,
+        false,
+        false,
+        match threads {
+            1 => gemm::Parallelism::None,
+            threads => gemm::Parallelism::Rayon(threads),
+        },
+    );
+}
+
+/// The tile's part of `D ← activation(D + β·C + bias) + residual`.
+///
+/// # Safety
+///
+/// As [`multiply`], and the tile's elements of D are initialised.
+unsafe fn finish(
+    problem: &GemmProblem,
+    operands: &CpuOperands,
+    out: Output,
+    batch: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    threads: usize,
+) {
+    let epilogue = &problem.epilogue;
+    let c = epilogue.c.as_ref().filter(|_| operands.beta != 0.0);
+    if c.is_none() && epilogue.is_plain() {
+        return;
+    }
+    let finish_row = |row: usize| {
+        let start = out.at(element(problem, &problem.d, batch, row, cols.start));
+        let d_row = std::slice::from_raw_parts_mut(start, cols.len());
+        if let Some(layout) = c {
+            let at = element(problem, layout, batch, row, cols.start);
+            add_scaled(d_row, operands.beta, operands.c, at, layout.col_stride);
+        }
+        if epilogue.bias {
+            let at = (cols.start * operands.bias_stride) as isize;
+            add_scaled(d_row, 1.0, operands.bias, at, operands.bias_stride as i64);
+        }
+        activate(epilogue.activation, d_row);
+        if let Some(layout) = &epilogue.residual {
+            let at = element(problem, layout, batch, row, cols.start);
+            add_scaled(d_row, 1.0, operands.residual, at, layout.col_stride);
+        }
+    };
+    if threads > 1 && rows.len() * cols.len() >= PARALLEL_EPILOGUE {
+        rows.into_par_iter()
+            .with_min_len(PARALLEL_EPILOGUE / 4 / cols.len() + 1)
+            .for_each(finish_row);
+    } else {
+        rows.for_each(finish_row);
+    }
+}
+
+/// `row += factor · source[at], source[at + stride], …`
+fn add_scaled(row: &mut [f32], factor: f32, source: &[f32], at: isize, stride: i64) {
+    let source = &source[at as usize..];
+    if stride == 1 {
+        for (x, &s) in row.iter_mut().zip(source) {
+            *x += factor * s;
+        }
+    } else {
+        for (j, x) in row.iter_mut().enumerate() {
+            *x += factor * source[j * stride as usize];
+        }
+    }
+}
+
+fn activate(activation: Activation, row: &mut [f32]) {
+    let apply = |row: &mut [f32], f: fn(f32) -> f32| row.iter_mut().for_each(|x| *x = f(*x));
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => row.iter_mut().for_each(|x| *x = x.max(0.0)),
+        Activation::GeluTanh => apply(row, |x| {
+            const SQRT_TWO_OVER_PI: f32 = 0.797_884_6;
+            0.5 * x * (1.0 + (SQRT_TWO_OVER_PI * x * (1.0 + 0.044715 * x * x)).tanh())
+        }),
+        Activation::GeluErf => apply(row, |x| 0.5 * x * libm::erfcf(-x * std::f32::consts::FRAC_1_SQRT_2)),
+        Activation::Silu => apply(row, |x| x / (1.0 + (-x).exp())),
+        Activation::Tanh => apply(row, f32::tanh),
+        Activation::Sigmoid => apply(row, |x| 1.0 / (1.0 + (-x).exp())),
+    }
+}
+
+fn check(problem: &GemmProblem, operands: &CpuOperands, d_len: usize) -> Result<(), CpuGemmError> {
+    if problem.dtype != DType::F32 {
+        return Err(CpuGemmError::DType(problem.dtype));
+    }
+    let (m, n, k) = (problem.m, problem.n, problem.k);
+    let inside = |operand, layout: &OperandLayout, rows, cols, len| {
+        if reach(problem, layout, rows, cols).is_some_and(|reach| reach <= len as i128) {
+            Ok(())
+        } else {
+            Err(CpuGemmError::OutOfBounds {
+                operand,
+                layout: *layout,
+                len,
+            })
+        }
+    };
+    inside("A", &problem.a, m, k, operands.a.len())?;
+    inside("B", &problem.b, k, n, operands.b.len())?;
+    inside("D", &problem.d, m, n, d_len)?;
+    let epilogue = &problem.epilogue;
+    if let Some(c) = epilogue.c.as_ref().filter(|_| operands.beta != 0.0) {
+        inside("C", c, m, n, operands.c.len())?;
+    }
+    if let Some(residual) = &epilogue.residual {
+        inside("the residual", residual, m, n, operands.residual.len())?;
+    }
+    if epilogue.bias {
+        // The bias is a row that the whole batch shares.
+        let bias = OperandLayout::strided(0, operands.bias_stride as i64);
+        inside("the bias", &bias, 1, n, operands.bias.len())?;
+    }
+    if overlaps(problem) || (n > 1 && problem.d.col_stride != 1) {
+        return Err(CpuGemmError::Result(problem.d));
+    }
+    Ok(())
+}
+
+/// Steps that a rows × cols operand takes: extent and stride of each dimension.
+fn steps(
+    problem: &GemmProblem,
+    layout: &OperandLayout,
+    rows: usize,
+    cols: usize,
+) -> impl Iterator<Item = (usize, i64)> {
+    let batch = problem.batch_dims.into_iter().zip(layout.batch_strides);
+    batch.chain([(rows, layout.row_stride), (cols, layout.col_stride)])
+}
+
+/// Elements from the first one to the end of the last one; `None` where a stride is negative.
+fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> Option<i128> {
+    if steps(problem, layout, rows, cols).any(|(extent, _)| extent == 0) {
+        return Some(0);
+    }
+    steps(problem, layout, rows, cols).try_fold(1, |reach, (extent, stride)| {
+        (extent == 1 || stride >= 0).then(|| reach + (extent as i128 - 1) * i128::from(stride))
+    })
+}
+
+/// Whether elements of D may share an address: no stride, from the shortest on, may fall within what the shorter ones
+/// span.
+fn overlaps(problem: &GemmProblem) -> bool {
+    let mut steps: Vec<_> = steps(problem, &problem.d, problem.m, problem.n)
+        .filter(|(extent, _)| *extent > 1)
+        .collect();
+    steps.sort_unstable_by_key(|&(_, stride)| stride);
+    let mut span = 0;
+    steps.iter().any(|&(extent, stride)| {
+        let within = i128::from(stride) <= span;
+        span += (extent as i128 - 1) * i128::from(stride);
+        within
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::problem::MAX_BATCH_DIMS;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    fn random(len: usize, seed: u64) -> Vec<f32> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        (0..len).map(|_| rng.random_range(-1.0..1.2f32)).collect()
+    }
+
+    /// D in FP64, and Σ|a||b| of the product, straight from the definition.
+    fn expected(problem: &GemmProblem, operands: &CpuOperands, batch: usize, i: usize, j: usize) -> (f64, f64) {
+        let at = |data: &[f32], layout: &OperandLayout, row, col| {
+            f64::from(data[element(problem, layout, batch, row, col) as usize])
+        };
+        let (mut sum, mut scale) = (0.0, 0.0);
+        for p in 0..problem.k {
+            let term = at(operands.a, &problem.a, i, p) * at(operands.b, &problem.b, p, j);
+            sum += term;
+            scale += term.abs();
+        }
+        let mut x = f64::from(operands.alpha) * sum;
+        if let Some(c) = &problem.epilogue.c {
+            x += f64::from(operands.beta) * at(operands.c, c, i, j);
+        }
+        if problem.epilogue.bias {
+            x += f64::from(operands.bias[j * operands.bias_stride]);
+        }
+        x = match problem.epilogue.activation {
+            Activation::Identity => x,
+            Activation::Relu => x.max(0.0),
+            Activation::GeluTanh => {
+                0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+            }
+            Activation::GeluErf => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        };
+        if let Some(residual) = &problem.epilogue.residual {
+            x += at(operands.residual, residual, i, j);
+        }
+        (x, scale)
+    }
+
+    /// Runs into NaN with each number of threads, checks every element of D against FP64, and that what lies between
+    /// them is still NaN.
+    fn check(problem: &GemmProblem, operands: &CpuOperands, threads: &[usize]) {
+        let (m, n, batch) = (problem.m, problem.n, problem.batch());
+        let len = reach(problem, &problem.d, m, n).unwrap() as usize;
+        let mut results: Vec<Vec<f32>> = Vec::new();
+        for &threads in threads {
+            let mut d = vec![MaybeUninit::new(f32::NAN); len];
+            gemm(problem, operands, &mut d, threads).unwrap();
+            // SAFETY: all elements were initialised above.
+            results.push(d.into_iter().map(|x| unsafe { x.assume_init() }).collect());
+        }
+        // |d − ref| ≤ 2·ε·√k·Σ|a||b|, plus the rounding of a few more operations on values of this size.
+        let c0 = 2.0 * f64::from(f32::EPSILON);
+        for index in 0..batch * m * n {
+            let (matrix, i, j) = (index / (m * n), index / n % m, index % n);
+            let (expected, scale) = expected(problem, operands, matrix, i, j);
+            let bound = c0 * ((problem.k as f64).sqrt() * scale + 4.0 * (1.0 + expected.abs()));
+            let at = element(problem, &problem.d, matrix, i, j) as usize;
+            for (d, threads) in results.iter_mut().zip(threads) {
+                let error = (f64::from(d[at]) - expected).abs();
+                assert!(
+                    error <= bound,
+                    "matrix {matrix} ({i}, {j}): {}, not {expected}; {threads} threads, {problem:?}",
+                    d[at]
+                );
+                d[at] = f32::NAN;
+            }
+        }
+        let untouched = results.iter().flatten().all(|x| x.is_nan());
+        assert!(untouched, "written outside D: {problem:?}");
+    }
+
+    #[test]
+    fn every_part_of_the_epilogue_is_applied_in_order() {
+        let (m, n, k) = (37, 41, 29);
+        let (a, b, c) = (random(m * k, 1), random(k * n, 2), random(2 * m * n, 3));
+        let (bias, residual) = (random(3 * n, 4), random(m * n, 5));
+        let operands = CpuOperands {
+            c: &c,
+            bias: &bias,
+            bias_stride: 3,
+            residual: &residual,
+            alpha: 0.5,
+            beta: -1.5,
+            ..CpuOperands::new(&a, &b)
+        };
+        for activation in [
+            Activation::Identity,
+            Activation::Relu,
+            Activation::GeluTanh,
+            Activation::GeluErf,
+            Activation::Silu,
+            Activation::Tanh,
+            Activation::Sigmoid,
+        ] {
+            for parts in 0..8 {
+                let mut problem = GemmProblem::row_major(m, n, k);
+                problem.d = OperandLayout::row_major(n + 5);
+                problem.epilogue.c = (parts & 1 != 0).then_some(OperandLayout::strided(2, 2 * m as i64));
+                problem.epilogue.bias = parts & 2 != 0;
+                problem.epilogue.residual = (parts & 4 != 0).then_some(OperandLayout::row_major(n));
+                problem.epilogue.activation = activation;
+                check(&problem, &operands, &[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_of_any_number_of_threads_cover_the_result() {
+        for (m, n, k, batch) in [
+            (300, 310, 60, 1),
+            (1, 3000, 900, 1),
+            (3000, 1, 900, 1),
+            (90, 70, 80, 7),
+            (200, 150, 40, 3),
+        ] {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.batch_dims[MAX_BATCH_DIMS - 1] = batch;
+            problem.a.batch_strides[MAX_BATCH_DIMS - 1] = (m * k) as i64;
+            problem.d.batch_strides[MAX_BATCH_DIMS - 1] = (m * n + 3) as i64;
+            problem.epilogue.bias = true;
+            let (a, b, bias) = (random(batch * m * k, 6), random(k * n, 7), random(n, 8));
+            let operands = CpuOperands {
+                bias: &bias,
+                ..CpuOperands::new(&a, &b)
+            };
+            check(&problem, &operands, &[1, 2, 3, 8, 13]);
+        }
+    }
+
+    #[test]
+    fn tilings_use_the_threads() {
+        let tiles = |m, n, k, batch, threads| {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.batch_dims[0] = batch;
+            let tiling = Tiling::new(&problem, threads);
+            (
+                tiling.parallel,
+                tiling.engine_threads,
+                tiling.row_tiles,
+                tiling.col_tiles,
+            )
+        };
+        assert_eq!(
+            tiles(1024, 1024, 1024, 1, 4),
+            (false, 4, 1, 1),
+            "one matrix: the engine's threads"
+        );
+        assert_eq!(tiles(1024, 1024, 1024, 1, 1), (false, 1, 1, 1), "one thread");
+        assert_eq!(tiles(64, 64, 64, 100, 4), (true, 1, 1, 1), "a matrix a thread");
+        assert_eq!(
+            tiles(512, 512, 512, 3, 4),
+            (false, 4, 1, 1),
+            "fewer matrices than threads"
+        );
+        assert_eq!(tiles(8, 8, 8, 4, 4), (false, 1, 1, 1), "small work stays on one thread");
+        assert_eq!(tiles(1, 512, 512, 1, 4), (false, 1, 1, 1), "a small vector too");
+        assert_eq!(tiles(1, 4096, 4096, 1, 4), (true, 1, 1, 4), "slices of a row");
+        assert_eq!(tiles(4096, 1, 4096, 1, 4), (true, 1, 4, 1), "slices of a column");
+    }
+
+    #[test]
+    fn beta_of_zero_does_not_read_c() {
+        let mut problem = GemmProblem::row_major(5, 6, 7);
+        problem.epilogue.c = Some(OperandLayout::row_major(6));
+        let (a, b, c) = (random(35, 9), random(42, 10), [f32::NAN; 30]);
+        for c in [&c[..], &[]] {
+            let operands = CpuOperands {
+                c,
+                ..CpuOperands::new(&a, &b)
+            };
+            let mut d = [MaybeUninit::new(f32::NAN); 30];
+            gemm(&problem, &operands, &mut d, 1).unwrap();
+            // SAFETY: all elements were initialised above.
+            assert!(d.iter().all(|x| unsafe { x.assume_init() }.is_finite()));
+        }
+    }
+
+    #[test]
+    fn an_empty_k_gives_the_epilogue_alone() {
+        let mut problem = GemmProblem::row_major(3, 4, 0);
+        problem.epilogue.bias = true;
+        let bias = [1.0, 2.0, 3.0, 4.0];
+        check(
+            &problem,
+            &CpuOperands {
+                bias: &bias,
+                ..CpuOperands::new(&[], &[])
+            },
+            &[1, 2],
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let data = vec![0.0; 12];
+        let run = |problem: &GemmProblem, d_len: usize| {
+            let mut d = vec![MaybeUninit::new(0.0); d_len];
+            gemm(problem, &CpuOperands::new(&data, &data), &mut d, 1)
+        };
+        let problem = GemmProblem::row_major(3, 3, 4);
+        assert_eq!(run(&problem, 9), Ok(()));
+        assert!(run(&problem, 8)
+            .unwrap_err()
+            .to_string()
+            .starts_with("D of row stride 3"));
+        assert!(run(&GemmProblem::row_major(3, 4, 4), 12)
+            .unwrap_err()
+            .to_string()
+            .starts_with("B of"));
+        let mut negative = problem;
+        negative.a.row_stride = -4;
+        assert!(run(&negative, 9).unwrap_err().to_string().starts_with("A of"));
+        let mut overlapping = problem;
+        overlapping.d.row_stride = 2;
+        assert!(matches!(run(&overlapping, 9), Err(CpuGemmError::Result(_))));
+        let mut double = problem;
+        double.dtype = DType::F64;
+        assert_eq!(run(&double, 9), Err(CpuGemmError::DType(DType::F64)));
+        let mut missing = problem;
+        missing.epilogue.residual = Some(OperandLayout::row_major(3));
+        assert!(run(&missing, 9).unwrap_err().to_string().starts_with("the residual of"));
+    }
+
+    #[test]
+    fn results_of_several_launches_follow_one_another() {
+        let problem = GemmProblem::row_major(2, 2, 2);
+        let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [1.0, 0.0, 0.0, 1.0]);
+        let launches = [0, 4].map(|at| CpuOperands::new(&a[at..], &b));
+        assert_eq!(gemm_to_vec(&problem, launches.into_iter(), 2).unwrap(), a);
+        let mut padded = problem;
+        padded.d.row_stride = 3;
+        assert!(gemm_to_vec(&padded, launches.into_iter(), 2).is_err());
+    }
+}

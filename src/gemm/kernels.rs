@@ -1,0 +1,637 @@
+//! The kernel table. A kernel is one `.cu` file and one row here (or several rows, where one file is instantiated with
+//! several tiles): planning, launching, tests, benchmarks and reports walk this table and keep no list of their own.
+
+use super::problem::{Access, DType, GemmProblem, Precision};
+use crate::device::DeviceInfo;
+use crate::error::{Error, Result};
+
+/// What a kernel multiplies with, which decides under which [`Precision`] it may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Fused multiply-adds in the type of the operands.
+    Ffma,
+    /// Three TF32 products on tensor cores with an FP32 running sum.
+    Tf32x3,
+    /// One TF32 product on tensor cores.
+    Tf32,
+}
+
+impl Arithmetic {
+    /// Whether a problem of this precision may be computed so.
+    pub const fn serves(self, precision: Precision) -> bool {
+        match precision {
+            Precision::Fp32Strict => matches!(self, Arithmetic::Ffma),
+            Precision::Fp32 => matches!(self, Arithmetic::Ffma | Arithmetic::Tf32x3),
+            Precision::Tf32 => true,
+        }
+    }
+}
+
+/// Where a row of the table belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A step of the ladder, by its number.
+    Rung(u32),
+    /// Written for use, not to be read in order.
+    Production,
+}
+
+/// The tile of a kernel: how much of the result a block, a warp and a thread compute, and in what portions of k.
+/// 0 where a kernel has no such level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Tile {
+    /// Rows of the result a block computes.
+    pub bm: u32,
+    /// Columns of the result a block computes.
+    pub bn: u32,
+    /// Portion of k between two barriers.
+    pub bk: u32,
+    /// Rows a warp computes.
+    pub wm: u32,
+    /// Columns a warp computes.
+    pub wn: u32,
+    /// Rows a thread computes.
+    pub tm: u32,
+    /// Columns a thread computes.
+    pub tn: u32,
+    /// Portions of k that are in shared memory at a time.
+    pub stages: u32,
+}
+
+impl Tile {
+    /// A block tile of `bm` × `bn`, in portions of `bk`.
+    pub const fn block(bm: u32, bn: u32, bk: u32) -> Self {
+        Tile {
+            bm,
+            bn,
+            bk,
+            wm: 0,
+            wn: 0,
+            tm: 1,
+            tn: 1,
+            stages: 1,
+        }
+    }
+
+    /// The same with warp tiles.
+    pub const fn warp(self, wm: u32, wn: u32) -> Self {
+        Tile { wm, wn, ..self }
+    }
+
+    /// The same with thread tiles.
+    pub const fn thread(self, tm: u32, tn: u32) -> Self {
+        Tile { tm, tn, ..self }
+    }
+
+    /// The same with this many portions of k in shared memory.
+    pub const fn stages(self, stages: u32) -> Self {
+        Tile { stages, ..self }
+    }
+}
+
+/// Which blocks a launch has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// `(⌈n / BN⌉, min(⌈m / BM⌉, 65535), min(batch, 65535))`; blocks go on to further tile rows and matrices.
+    Tiles,
+}
+
+/// What of the epilogue a kernel computes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpilogueSupport {
+    /// `α·acc + β·C`
+    Scaled,
+    /// All of it: bias, activation and residual too.
+    Fused,
+}
+
+/// What a kernel demands of the device and of its operands. Everything else it must be right for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// The least compute capability.
+    pub min_capability: u32,
+    /// The only compute capability, for kernels that use one architecture's own instructions.
+    pub only_capability: Option<u32>,
+    /// Ways of access that A may have; empty: any.
+    pub a: &'static [Access],
+    /// Ways of access that B may have; empty: any.
+    pub b: &'static [Access],
+    /// Most rows of the result; 0: any.
+    pub max_m: u32,
+}
+
+/// A row of the kernel table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KernelSpec {
+    /// The name by which users choose it, and the symbol of the `extern "C"` function.
+    pub name: &'static str,
+    /// The source file: `cuda/FILE.cu`.
+    pub file: &'static str,
+    /// What this step does, in a few words.
+    pub summary: &'static str,
+    /// Rung or production kernel.
+    pub role: Role,
+    /// What an element is.
+    pub dtype: DType,
+    /// What it multiplies with.
+    pub arithmetic: Arithmetic,
+    /// Its tile.
+    pub tile: Tile,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub dynamic_shared: u32,
+    /// The shape of its grid.
+    pub grid: Grid,
+    /// What of the epilogue it computes.
+    pub epilogue: EpilogueSupport,
+    /// What it demands.
+    pub needs: Needs,
+    /// Fraction of the FP32 peak that it reaches with all multiprocessors busy, measured on an H100. The planner
+    /// considers a kernel only where this is not 0; by name every kernel can be had.
+    pub efficiency: f32,
+    /// Compute capabilities on which the compiler may spill registers.
+    pub may_spill_on: &'static [u32],
+}
+
+impl KernelSpec {
+    /// A rung of the ladder: FP32 multiply-adds, any layout, α, β and C.
+    pub const fn rung(
+        number: u32,
+        name: &'static str,
+        file: &'static str,
+        tile: Tile,
+        threads: u32,
+        summary: &'static str,
+    ) -> Self {
+        KernelSpec {
+            name,
+            file,
+            summary,
+            role: Role::Rung(number),
+            dtype: DType::F32,
+            arithmetic: Arithmetic::Ffma,
+            tile,
+            threads,
+            dynamic_shared: 0,
+            grid: Grid::Tiles,
+            epilogue: EpilogueSupport::Scaled,
+            needs: Needs {
+                min_capability: 80,
+                only_capability: None,
+                a: &[],
+                b: &[],
+                max_m: 0,
+            },
+            efficiency: 0.0,
+            may_spill_on: &[],
+        }
+    }
+
+    /// The same as a candidate of the planner that reaches `efficiency` of the peak with the card full.
+    pub const fn candidate(self, efficiency: f32) -> Self {
+        KernelSpec { efficiency, ..self }
+    }
+
+    /// The same for another element type.
+    pub const fn dtype(self, dtype: DType) -> Self {
+        KernelSpec { dtype, ..self }
+    }
+
+    /// The same where the compiler is allowed to spill registers on these compute capabilities.
+    pub const fn may_spill_on(self, capabilities: &'static [u32]) -> Self {
+        KernelSpec {
+            may_spill_on: capabilities,
+            ..self
+        }
+    }
+
+    /// The same with this many bytes of dynamic shared memory.
+    pub const fn dynamic_shared(self, bytes: u32) -> Self {
+        KernelSpec {
+            dynamic_shared: bytes,
+            ..self
+        }
+    }
+
+    /// Why this kernel cannot compute `problem` on `device`, or `None` if it can. `problem` is folded and valid.
+    pub fn refusal(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<String> {
+        if let Some(capability) = self.needs.only_capability {
+            if device.compute_capability != capability {
+                return Some(format!(
+                    "it is written for compute capability {capability} and the device has {}",
+                    device.compute_capability
+                ));
+            }
+        }
+        if device.compute_capability < self.needs.min_capability {
+            return Some(format!(
+                "it needs compute capability {} and the device has {}",
+                self.needs.min_capability, device.compute_capability
+            ));
+        }
+        if self.dynamic_shared > device.shared_per_block {
+            return Some(format!(
+                "it needs {} bytes of shared memory a block and the device has {}",
+                self.dynamic_shared, device.shared_per_block
+            ));
+        }
+        if self.dtype != problem.dtype {
+            return Some(format!(
+                "it computes {:?} and the operands are {:?}",
+                self.dtype, problem.dtype
+            ));
+        }
+        if !self.arithmetic.serves(problem.precision) {
+            return Some(format!(
+                "its arithmetic ({:?}) does not serve precision {}",
+                self.arithmetic, problem.precision
+            ));
+        }
+        if self.epilogue == EpilogueSupport::Scaled && !problem.epilogue.is_plain() {
+            return Some("it computes α·A·B + β·C only, without bias, activation or residual".into());
+        }
+        if self.needs.max_m != 0 && problem.m > self.needs.max_m as usize {
+            return Some(format!(
+                "it takes at most {} rows and the problem has {}",
+                self.needs.max_m, problem.m
+            ));
+        }
+        let refused = |allowed: &[Access], access: Access| !allowed.is_empty() && !allowed.contains(&access);
+        let a = problem.a.access(problem.m, problem.k, problem.dtype);
+        if refused(self.needs.a, a) {
+            return Some(format!(
+                "A ({} × {}, strides {} and {}, aligned to {} bytes) is {a:?}, and it takes {:?}",
+                problem.m, problem.k, problem.a.row_stride, problem.a.col_stride, problem.a.align, self.needs.a
+            ));
+        }
+        let b = problem.b.access(problem.k, problem.n, problem.dtype);
+        if refused(self.needs.b, b) {
+            return Some(format!(
+                "B ({} × {}, strides {} and {}, aligned to {} bytes) is {b:?}, and it takes {:?}",
+                problem.k, problem.n, problem.b.row_stride, problem.b.col_stride, problem.b.align, self.needs.b
+            ));
+        }
+        None
+    }
+}
+
+/// Every kernel, rungs in the order of the ladder. The last resort, which takes every problem that a rung can, is the
+/// first row.
+pub const TABLE: &[KernelSpec] = &[
+    KernelSpec::rung(
+        1,
+        "sgemm_01_naive",
+        "sgemm/sgemm_01_naive",
+        Tile::block(32, 32, 1),
+        1024,
+        "one thread an element, warps along rows of D",
+    ),
+    KernelSpec::rung(
+        1,
+        "sgemm_01_naive_uncoalesced",
+        "sgemm/sgemm_01_naive",
+        Tile::block(32, 32, 1),
+        1024,
+        "one thread an element, warps down columns of D",
+    ),
+    KernelSpec::rung(
+        2,
+        "sgemm_02_coalesced_16",
+        "sgemm/sgemm_02_coalesced",
+        Tile::block(16, 16, 1),
+        256,
+        "consecutive threads on consecutive columns, 16 × 16",
+    ),
+    KernelSpec::rung(
+        2,
+        "sgemm_02_coalesced",
+        "sgemm/sgemm_02_coalesced",
+        Tile::block(32, 32, 1),
+        1024,
+        "the same, 32 × 32",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "tiles of A and B in shared memory",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared_padded",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "the same, rows of A padded",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared_transposed",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "A transposed on the way, with bank conflicts",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared_transposed_padded",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "the same, padded against bank conflicts",
+    ),
+    KernelSpec::rung(
+        4,
+        "sgemm_04_l1_register_block_c_first",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "register blocks through the L1 cache, C read first",
+    ),
+    KernelSpec::rung(
+        4,
+        "sgemm_04_l1_register_block",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "the same, C read last",
+    ),
+    KernelSpec::rung(
+        4,
+        "sgemm_04_l1_register_block_8x4",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(32, 128, 1).thread(8, 4),
+        128,
+        "the same, 8 × 4 a thread",
+    ),
+    KernelSpec::rung(
+        4,
+        "dgemm_04_l1_register_block_c_first",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "FP64: register blocks through L1, C read first",
+    )
+    .dtype(DType::F64),
+    KernelSpec::rung(
+        4,
+        "dgemm_04_l1_register_block",
+        "sgemm/sgemm_04_l1_register_block",
+        Tile::block(16, 512, 1).thread(16, 4),
+        128,
+        "FP64: the same, C read last",
+    )
+    .dtype(DType::F64),
+    KernelSpec::rung(
+        5,
+        "sgemm_05_thread_tile_1d",
+        "sgemm/sgemm_05_thread_tile_1d",
+        Tile::block(64, 64, 8).thread(8, 1),
+        512,
+        "a column of 8 elements a thread",
+    ),
+    KernelSpec::rung(
+        5,
+        "sgemm_05_thread_tile_1d_bk32",
+        "sgemm/sgemm_05_thread_tile_1d",
+        Tile::block(64, 64, 32).thread(8, 1),
+        512,
+        "the same, k in steps of 32",
+    )
+    .may_spill_on(&[100]),
+    KernelSpec::rung(
+        6,
+        "sgemm_06_thread_tile_2d_4x4_padded",
+        "sgemm/sgemm_06_thread_tile_2d",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "4 × 4 neighbouring elements a thread, padded rows",
+    ),
+    KernelSpec::rung(
+        6,
+        "sgemm_06_thread_tile_2d_4x4",
+        "sgemm/sgemm_06_thread_tile_2d",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "the same without padding",
+    ),
+    KernelSpec::rung(
+        6,
+        "sgemm_06_thread_tile_2d",
+        "sgemm/sgemm_06_thread_tile_2d",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "8 × 8 neighbouring elements a thread",
+    )
+    .may_spill_on(&[120]),
+    KernelSpec::rung(
+        7,
+        "sgemm_07_thread_tile_strided_unpadded",
+        "sgemm/sgemm_07_thread_tile_strided",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "4 × 4 elements a thread, a quarter tile apart",
+    ),
+    KernelSpec::rung(
+        7,
+        "sgemm_07_thread_tile_strided",
+        "sgemm/sgemm_07_thread_tile_strided",
+        Tile::block(128, 128, 8).thread(4, 4),
+        1024,
+        "the same, padded rows",
+    ),
+    KernelSpec::rung(
+        7,
+        "sgemm_07_thread_tile_strided_8x8",
+        "sgemm/sgemm_07_thread_tile_strided",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "8 × 8 elements a thread, an eighth apart",
+    ),
+    KernelSpec::rung(
+        8,
+        "sgemm_08_register_cached",
+        "sgemm/sgemm_08_register_cached",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "fragments of A and B in registers",
+    )
+    .may_spill_on(&[120]),
+    KernelSpec::rung(
+        9,
+        "sgemm_09_quadrants",
+        "sgemm/sgemm_09_quadrants",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "4 × 4 in each quadrant; A stored transposed",
+    ),
+    KernelSpec::rung(
+        9,
+        "sgemm_09_quadrants_bk16",
+        "sgemm/sgemm_09_quadrants",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, k in steps of 16",
+    ),
+    KernelSpec::rung(
+        10,
+        "sgemm_10_vectorized",
+        "sgemm/sgemm_10_vectorized",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "four floats an instruction, outputs in quadrants",
+    ),
+    KernelSpec::rung(
+        10,
+        "sgemm_10_vectorized_contiguous",
+        "sgemm/sgemm_10_vectorized",
+        Tile::block(128, 128, 8).thread(8, 8),
+        256,
+        "the same, outputs contiguous: reads of B conflict",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_c_first",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 32).thread(8, 8),
+        256,
+        "shared memory, BK = 32, C read first",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_c_last",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 32).thread(8, 8),
+        256,
+        "the same, C read last",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_bk16",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, BK = 16",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_global_float4",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, float4 from global memory",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, float4 from shared memory too",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_extra_shared",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "the same, with 16 KiB of shared memory unused",
+    ),
+    KernelSpec::rung(
+        11,
+        "sgemm_11_tuned_shared_more_registers",
+        "sgemm/sgemm_11_tuned_shared",
+        Tile::block(128, 128, 16).thread(8, 8),
+        256,
+        "float4 throughout, one block a multiprocessor",
+    ),
+    KernelSpec::rung(
+        12,
+        "sgemm_12_double_buffered",
+        "sgemm/sgemm_12_double_buffered",
+        Tile::block(128, 128, 8).thread(8, 8).stages(2),
+        256,
+        "two tiles in shared memory, loads ahead of products",
+    ),
+    KernelSpec::rung(
+        13,
+        "sgemm_13_warp_tiled",
+        "sgemm/sgemm_13_warp_tiled",
+        Tile::block(128, 256, 8).warp(32, 128).thread(8, 16).stages(2),
+        256,
+        "block, warp and thread tiles",
+    )
+    .candidate(0.73),
+    KernelSpec::rung(
+        13,
+        "sgemm_13_warp_tiled_w64x64",
+        "sgemm/sgemm_13_warp_tiled",
+        Tile::block(128, 256, 8).warp(64, 64).thread(8, 16).stages(2),
+        256,
+        "the same, warps of 64 × 64",
+    ),
+    KernelSpec::rung(
+        13,
+        "sgemm_13_warp_tiled_128x128",
+        "sgemm/sgemm_13_warp_tiled",
+        Tile::block(128, 128, 8).warp(64, 64).thread(8, 16).stages(2),
+        128,
+        "the same, 128 × 128",
+    )
+    .candidate(0.71),
+    KernelSpec::rung(
+        13,
+        "sgemm_13_warp_tiled_128x128_t8x8",
+        "sgemm/sgemm_13_warp_tiled",
+        Tile::block(128, 128, 8).warp(64, 32).thread(8, 8).stages(2),
+        256,
+        "the same, 8 × 8 a thread",
+    ),
+    KernelSpec::rung(
+        13,
+        "sgemm_13_warp_tiled_64x64",
+        "sgemm/sgemm_13_warp_tiled",
+        Tile::block(64, 64, 8).warp(32, 32).thread(4, 8).stages(2),
+        128,
+        "the same, 64 × 64",
+    )
+    .candidate(0.52),
+    KernelSpec::rung(
+        14,
+        "sgemm_14_async_pipelined",
+        "sgemm/sgemm_14_async_pipelined",
+        Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
+        256,
+        "copies to shared memory without registers, three stages",
+    )
+    .dynamic_shared(75_264)
+    .candidate(0.75),
+    KernelSpec::rung(
+        14,
+        "sgemm_14_async_pipelined_128x128",
+        "sgemm/sgemm_14_async_pipelined",
+        Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
+        128,
+        "the same, 128 × 128",
+    )
+    .dynamic_shared(50_688)
+    .candidate(0.75),
+];
+
+/// The row with this name.
+///
+/// # Errors
+///
+/// [`Error::UnknownKernel`], which lists the names.
+pub fn find(name: &str) -> Result<&'static KernelSpec> {
+    TABLE
+        .iter()
+        .find(|spec| spec.name == name)
+        .ok_or_else(|| Error::UnknownKernel {
+            name: name.to_string(),
+            known: TABLE.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", "),
+        })
+}

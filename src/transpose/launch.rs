@@ -1,0 +1,130 @@
+//! The one unsafe step: a plan, addresses and a stream become a running kernel.
+
+use super::kernels::{Instance, Needs, TransposeKernel};
+use super::plan::{Piece, Step, TransposePlan};
+use crate::device::CurrentContext;
+use crate::error::{Error, Result};
+use cudarc::driver::{result, sys};
+
+/// Queues `plan` on `stream` and returns at once.
+///
+/// Nothing is synchronised or allocated, so a launch can be captured into a CUDA graph.
+///
+/// # Safety
+///
+/// - A CUDA context is current on this thread and `stream` belongs to it.
+/// - `src` and `dst` are device addresses of that context, multiples of the problem's `align`. From `src` on lies every
+///   element that the problem reaches; from `dst` on there is room for all of them.
+/// - The two do not overlap, and both live until the stream has passed the launch.
+///
+/// # Errors
+///
+/// [`Error::NotBuilt`] where this build lacks the kernel for the device, [`Error::Driver`] with the driver's message.
+pub unsafe fn launch(plan: &TransposePlan, src: u64, dst: u64, stream: sys::CUstream) -> Result<()> {
+    match &plan.step {
+        Step::Nothing => Ok(()),
+        // SAFETY: both addresses are good for the whole of the problem, as the caller vouches.
+        Step::Copy { bytes } => unsafe { result::memcpy_dtod_async(dst, src, *bytes, stream) }
+            .map_err(|e| Error::driver("copying on the device", e)),
+        Step::Launch {
+            kernel,
+            instance,
+            pieces,
+        } => pieces.iter().try_for_each(|piece| {
+            // SAFETY: as the caller vouches; a piece is part of the problem.
+            unsafe { launch_piece(plan, kernel, instance, piece, [src, dst], stream) }
+        }),
+    }
+}
+
+/// # Safety
+///
+/// As [`launch`].
+unsafe fn launch_piece(
+    plan: &TransposePlan,
+    kernel: &'static TransposeKernel,
+    instance: &'static Instance,
+    piece: &Piece,
+    [src, dst]: [u64; 2],
+    stream: sys::CUstream,
+) -> Result<()> {
+    let function = CurrentContext::get()?.function(kernel.file, instance.entry, instance.dynamic_shared)?;
+    let mut args = piece.args(plan, kernel, src, dst);
+    let mut parameters = vec![std::ptr::from_mut(&mut args).cast()];
+    // Kernels of one architecture take two tensor maps beside the arguments.
+    let mut maps = match kernel.needs {
+        Needs {
+            only_capability: Some(_),
+            ..
+        } => Some(tensor_maps(instance, piece, args.src, args.dst)?),
+        _ => None,
+    };
+    if let Some([src_map, dst_map]) = &mut maps {
+        parameters.push(std::ptr::from_mut(src_map).cast());
+        parameters.push(std::ptr::from_mut(dst_map).cast());
+    }
+    // SAFETY: the kernel takes one `TransposeArgs` and, if it is of one architecture, two tensor maps, all by value, which
+    // the driver copies before it returns. What it does with the addresses is what the caller vouched for.
+    unsafe {
+        result::launch_kernel(
+            function.handle(),
+            (piece.blocks, 1, 1),
+            (instance.threads, 1, 1),
+            instance.dynamic_shared,
+            stream,
+            &mut parameters,
+        )
+    }
+    .map_err(|e| Error::driver("launching a transposition", e))
+}
+
+/// What the copy engine has to know of source and destination: (columns, rows, matrices) of each, in boxes 128 bytes wide,
+/// swizzled as the kernel expects.
+fn tensor_maps(instance: &Instance, piece: &Piece, src: u64, dst: u64) -> Result<[sys::CUtensorMap; 2]> {
+    const BOX_BYTES: usize = 128;
+    let (m, size) = (&piece.matrices, instance.element_size);
+    let count = m.count() as u64;
+    let batch = m.outer.first();
+    let data_type = match size {
+        1 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        2 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        4 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+        _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
+    };
+    let map = |address: u64, width: usize, height: usize, row: i64, matrix: i64, box_rows: usize| {
+        let bytes = |stride: i64| stride as u64 * size as u64;
+        let dims = [width as u64, height as u64, count];
+        let strides = [bytes(row), bytes(matrix)];
+        let extent = [(BOX_BYTES / size) as u32, box_rows as u32, 1];
+        let steps = [1u32; 3];
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        // SAFETY: every pointer is to a local array of the rank given here; the address is only written into the map.
+        unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut map,
+                data_type,
+                dims.len() as u32,
+                address as *mut std::ffi::c_void,
+                dims.as_ptr(),
+                strides.as_ptr(),
+                extent.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                // Whole lines of 256 bytes: half of one is the next tile's, which comes soon.
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()
+        .map_err(|e| Error::driver("describing a tensor to the copy engine", e))?;
+        Ok(map)
+    };
+    // A stride for the batch must be there even where there is none.
+    let src_matrix = batch.map_or(m.src_row, |axis| axis.src);
+    let dst_matrix = batch.map_or(m.dst_col, |axis| axis.dst);
+    Ok([
+        map(src, m.cols, m.rows, m.src_row, src_matrix, instance.tile_rows)?,
+        map(dst, m.rows, m.cols, m.dst_col, dst_matrix, instance.tile_cols)?,
+    ])
+}

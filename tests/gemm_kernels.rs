@@ -1,0 +1,707 @@
+//! Every kernel of the table against FP64, on a GPU: sizes around its tile, primes, long thin ones, all storage orders,
+//! padded, misaligned, broadcast and batched operands, α and β, and the epilogue where the kernel has it.
+//!
+//! Bound: |d − ref| ≤ C0·ε·√k·|α|·Σ|a||b| + C1·ε·(|β·c| + |bias| + |residual| + |ref|) for each element, beside the
+//! Frobenius norm. `CANDLE_SGEMM_TEST_KERNEL=text` keeps to kernels whose name contains the text;
+//! `CANDLE_SGEMM_TEST_EVERY=n` to every n-th case (for runs under compute-sanitizer).
+#![cfg(feature = "cuda")]
+
+mod common;
+
+use candle_sgemm::device::{CurrentContext, DeviceInfo};
+use candle_sgemm::gemm::args::{GemmArgs, GemmOperand};
+use candle_sgemm::gemm::kernels::EpilogueSupport;
+use candle_sgemm::gemm::launch::launch;
+use candle_sgemm::gemm::plan::Addresses;
+use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::{Access, Activation, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE};
+use common::{rng, stream_or_skip, uniform};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr};
+use rand::rngs::StdRng;
+use std::sync::Arc;
+
+/// Rounding errors of a sum of k products, in units of ε·√k·Σ|a||b|. A sum in order keeps well below 1 on random data;
+/// a lost or doubled product of a sum of a thousand is some thousand times more.
+const C0: f64 = 4.0;
+/// Rounding errors of the epilogue, in units of ε times its terms.
+const C1: f64 = 16.0;
+
+trait Element: DeviceRepr + Copy + Default + 'static {
+    const EPSILON: f64;
+    fn from_f64(x: f64) -> Self;
+    fn to_f64(self) -> f64;
+    fn bits(self) -> u64;
+}
+
+impl Element for f32 {
+    const EPSILON: f64 = f32::EPSILON as f64;
+    fn from_f64(x: f64) -> Self {
+        x as f32
+    }
+    fn to_f64(self) -> f64 {
+        self as f64
+    }
+    fn bits(self) -> u64 {
+        self.to_bits() as u64
+    }
+}
+
+impl Element for f64 {
+    const EPSILON: f64 = f64::EPSILON;
+    fn from_f64(x: f64) -> Self {
+        x
+    }
+    fn to_f64(self) -> f64 {
+        self
+    }
+    fn bits(self) -> u64 {
+        self.to_bits()
+    }
+}
+
+/// A problem with the offset of each operand's first element in its buffer, and the scalars.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    problem: GemmProblem,
+    offset: usize,
+    alpha: f32,
+    beta: f32,
+}
+
+/// An operand on the host and on the device. What its layout does not reach is NaN, so that a kernel which reads beside
+/// the operand and uses what it finds is caught.
+struct Operand<T: Element> {
+    host: Vec<T>,
+    device: CudaSlice<T>,
+    layout: OperandLayout,
+    offset: usize,
+}
+
+/// Calls `visit` with the offset of every element of a batch of rows × cols matrices, relative to the first.
+fn walk(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize, mut visit: impl FnMut(usize)) {
+    for batch in 0..problem.batch() {
+        let base = batch_offset(problem, layout, batch);
+        for row in 0..rows {
+            for col in 0..cols {
+                visit((base + row as i64 * layout.row_stride + col as i64 * layout.col_stride) as usize);
+            }
+        }
+    }
+}
+
+fn batch_offset(problem: &GemmProblem, layout: &OperandLayout, mut batch: usize) -> i64 {
+    let mut offset = 0;
+    for dim in (0..MAX_BATCH_DIMS).rev() {
+        offset += (batch % problem.batch_dims[dim]) as i64 * layout.batch_strides[dim];
+        batch /= problem.batch_dims[dim];
+    }
+    offset
+}
+
+impl<T: Element> Operand<T> {
+    fn new(
+        stream: &Arc<CudaStream>,
+        rng: &mut StdRng,
+        problem: &GemmProblem,
+        layout: OperandLayout,
+        rows: usize,
+        cols: usize,
+        offset: usize,
+    ) -> Self {
+        let mut last = 0;
+        walk(problem, &layout, rows, cols, |at| last = last.max(at));
+        let mut host = vec![T::from_f64(f64::NAN); offset + last + 1];
+        walk(problem, &layout, rows, cols, |at| {
+            host[offset + at] = T::from_f64(uniform(rng))
+        });
+        let device = stream.clone_htod(&host).expect("upload");
+        Operand {
+            host,
+            device,
+            layout,
+            offset,
+        }
+    }
+
+    fn address(&self, stream: &CudaStream) -> u64 {
+        let (address, _sync) = self.device.device_ptr(stream);
+        address + (self.offset * std::mem::size_of::<T>()) as u64
+    }
+
+    fn at(&self, problem: &GemmProblem, batch: usize, row: usize, col: usize) -> f64 {
+        let at = batch_offset(problem, &self.layout, batch)
+            + row as i64 * self.layout.row_stride
+            + col as i64 * self.layout.col_stride;
+        self.host[self.offset + at as usize].to_f64()
+    }
+}
+
+fn activate(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Identity => x,
+        Activation::Relu => x.max(0.0),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        }
+        Activation::GeluErf => x * 0.5 * candle_core::cpu::erf::erfc_f64(-x * std::f64::consts::FRAC_1_SQRT_2),
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Tanh => x.tanh(),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+    }
+}
+
+/// A case's data, and what every kernel must make of it.
+struct Prepared<T: Element> {
+    case: Case,
+    a: Operand<T>,
+    b: Operand<T>,
+    c: Option<Operand<T>>,
+    residual: Option<Operand<T>>,
+    bias: Option<CudaSlice<T>>,
+    /// For each element of D, in the order of [`walk`]: its place, the reference and the bound.
+    expected: Vec<(usize, f64, f64)>,
+    d_len: usize,
+}
+
+impl<T: Element> Prepared<T> {
+    fn new(stream: &Arc<CudaStream>, case: Case, seed: u64) -> Self {
+        let mut rng = rng(seed);
+        let problem = case.problem;
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let a = Operand::<T>::new(stream, &mut rng, &problem, problem.a, m, k, case.offset);
+        let b = Operand::<T>::new(stream, &mut rng, &problem, problem.b, k, n, case.offset);
+        let mut extra = |layout: Option<OperandLayout>| {
+            layout.map(|layout| Operand::<T>::new(stream, &mut rng, &problem, layout, m, n, case.offset))
+        };
+        let c = extra(problem.epilogue.c);
+        let residual = extra(problem.epilogue.residual);
+        let bias_host: Option<Vec<T>> = problem
+            .epilogue
+            .bias
+            .then(|| (0..n).map(|_| T::from_f64(uniform(&mut rng))).collect());
+
+        let mut expected = Vec::new();
+        let mut place = Vec::new();
+        walk(&problem, &problem.d, m, n, |at| place.push(at));
+        let mut place = place.into_iter();
+        for batch in 0..problem.batch() {
+            for row in 0..m {
+                for col in 0..n {
+                    let (mut sum, mut magnitude) = (0.0, 0.0);
+                    for i in 0..k {
+                        let product = a.at(&problem, batch, row, i) * b.at(&problem, batch, i, col);
+                        sum += product;
+                        magnitude += product.abs();
+                    }
+                    let alpha = case.alpha as f64;
+                    let from_c = c
+                        .as_ref()
+                        .map_or(0.0, |c| case.beta as f64 * c.at(&problem, batch, row, col));
+                    let bias = bias_host.as_ref().map_or(0.0, |bias| bias[col].to_f64());
+                    let skip = residual.as_ref().map_or(0.0, |r| r.at(&problem, batch, row, col));
+                    let value = activate(problem.epilogue.activation, alpha * sum + from_c + bias) + skip;
+                    // The slope of every activation is below 1.2.
+                    let error = C0 * (k as f64).sqrt() * alpha.abs() * magnitude
+                        + C1 * (from_c.abs() + bias.abs() + skip.abs() + value.abs());
+                    let place = place.next().expect("as many places as elements");
+                    expected.push((place, value, 1.2 * T::EPSILON * error));
+                }
+            }
+        }
+        let d_len = expected.iter().map(|(place, ..)| place + 1).max().unwrap_or(0) + 7;
+        let bias = bias_host.map(|host| stream.clone_htod(&host).expect("upload"));
+        Prepared {
+            case,
+            a,
+            b,
+            c,
+            residual,
+            bias,
+            expected,
+            d_len,
+        }
+    }
+
+    /// Runs `plan` into a D full of NaN and returns it.
+    fn run(&self, stream: &Arc<CudaStream>, plan: &Plan) -> Vec<T> {
+        let case = &self.case;
+        let d = stream
+            .clone_htod(&vec![T::from_f64(f64::NAN); case.offset + self.d_len])
+            .expect("upload");
+        let address = |slice: &CudaSlice<T>| slice.device_ptr(stream).0;
+        let at = Addresses {
+            a: self.a.address(stream),
+            b: self.b.address(stream),
+            c: self.c.as_ref().map_or(0, |c| c.address(stream)),
+            d: address(&d) + (case.offset * std::mem::size_of::<T>()) as u64,
+            residual: self.residual.as_ref().map_or(0, |r| r.address(stream)),
+            bias: self.bias.as_ref().map_or(0, address),
+            bias_stride: 1,
+        };
+        // SAFETY: the operands were allocated for exactly this problem and live until the copy below has synchronised.
+        unsafe { launch(plan, &at, case.alpha, case.beta, stream.cu_stream()) }.expect("launch");
+        stream.clone_dtoh(&d).expect("download")
+    }
+
+    /// The first thing that is wrong with `d`, or `None`.
+    fn complaint(&self, d: &[T]) -> Option<String> {
+        let d = &d[self.case.offset..];
+        let mut untouched = vec![true; d.len()];
+        let (mut error, mut norm) = (0.0, 0.0);
+        for (i, &(place, reference, bound)) in self.expected.iter().enumerate() {
+            untouched[place] = false;
+            let value = d[place].to_f64();
+            let off = (value - reference).abs();
+            if off.is_nan() || off > bound {
+                let n = self.case.problem.n;
+                let (row, col) = (i / n % self.case.problem.m, i % n);
+                return Some(format!("D({row}, {col}) is {value}, not {reference} (±{bound:e})"));
+            }
+            error += off * off;
+            norm += reference * reference;
+        }
+        let frobenius = (error / norm.max(f64::MIN_POSITIVE)).sqrt();
+        let limit = C0 * T::EPSILON * (self.case.problem.k as f64).sqrt();
+        let plain = self.case.problem.epilogue.c.is_none() && self.case.problem.epilogue.is_plain();
+        if plain && norm > 0.0 && self.expected.len() > 100 && frobenius > limit {
+            return Some(format!("the Frobenius error is {frobenius:e}, above {limit:e}"));
+        }
+        let nan = T::from_f64(f64::NAN).bits();
+        let strayed = (0..d.len()).find(|&place| untouched[place] && d[place].bits() != nan);
+        strayed.map(|place| format!("place {place}, which is not D's, was written"))
+    }
+}
+
+/// The storage orders and views in which an operand may come. `extra` pads.
+fn layouts(rows: usize, cols: usize) -> Vec<OperandLayout> {
+    vec![
+        OperandLayout::row_major(cols),
+        OperandLayout::col_major(rows),
+        OperandLayout::row_major(cols.next_multiple_of(4) + 4), // padded, still aligned
+        OperandLayout::row_major(cols + 3),                     // padded to an odd stride
+        OperandLayout::col_major(rows.next_multiple_of(4) + 8),
+        OperandLayout::strided(2 * cols as i64 + 1, 2), // every second column of something
+        OperandLayout::strided(0, 1),                   // one row, broadcast
+        OperandLayout::strided(1, 0),                   // one column, broadcast
+    ]
+}
+
+fn aligned_for(dtype: DType, layout: OperandLayout, offset: usize) -> OperandLayout {
+    let bytes = offset * dtype.size();
+    layout.with_align(if bytes.is_multiple_of(16) {
+        16
+    } else {
+        dtype.size() as u32
+    })
+}
+
+/// Sizes that end before, at and after the tile of a kernel, and some that have nothing to do with it.
+fn sizes(spec: &KernelSpec) -> Vec<(usize, usize, usize)> {
+    let (bm, bn, bk) = (
+        spec.tile.bm as usize,
+        spec.tile.bn as usize,
+        spec.tile.bk.max(1) as usize,
+    );
+    let mut sizes = vec![
+        (1, 1, 1),
+        (1, 1, 67),
+        (1, 97, 129),
+        (113, 1, 61),
+        (127, 131, 1),
+        (2, 3, 5),
+        (31, 37, 41),
+        (16, 16, 16),
+        (64, 48, 32),
+        (509, 3, 7),
+        (3, 509, 11),
+        (5, 7, 1031),
+        (bm + 1, bn + 1, 2 * bk + 1),
+        (bm, bn, 4 * bk),
+        (bm - 1, bn + 1, bk),
+        (bm + 1, bn.max(2) - 1, bk + 1),
+        (2 * bm, bn, 3 * bk + 1),
+    ];
+    for size in &mut sizes {
+        *size = (size.0.max(1), size.1.max(1), size.2.max(1));
+    }
+    sizes
+}
+
+fn cases(spec: &KernelSpec) -> Vec<Case> {
+    let precision = match spec.arithmetic {
+        candle_sgemm::gemm::kernels::Arithmetic::Tf32 => Precision::Tf32,
+        _ => Precision::Fp32,
+    };
+    let base = |m, n, k, a, b, offset| {
+        let mut problem = GemmProblem::new(m, n, k, a, b);
+        problem.dtype = spec.dtype;
+        problem.precision = precision;
+        for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
+            *layout = aligned_for(spec.dtype, *layout, offset);
+        }
+        problem
+    };
+    let mut cases = Vec::new();
+    let mut add = |problem: GemmProblem, offset: usize, alpha: f32, beta: f32| {
+        cases.push(Case {
+            problem,
+            offset,
+            alpha,
+            beta,
+        })
+    };
+    for (m, n, k) in sizes(spec) {
+        let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+        for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
+            add(base(m, n, k, a, b, 0), 0, 1.0, 0.0);
+        }
+        // α and β, C padded, everything one element off alignment.
+        let mut scaled = base(m, n, k, row(k), row(n), 1);
+        scaled.epilogue.c = Some(OperandLayout::row_major(n + 5).with_align(4));
+        scaled.d = OperandLayout::row_major(n + 2).with_align(4);
+        add(scaled, 1, -1.25, 0.75);
+        // The same well aligned.
+        let mut scaled = base(m, n, k, row(k), col(k), 0);
+        scaled.epilogue.c = Some(OperandLayout::row_major(n));
+        add(scaled, 0, 0.5, 2.0);
+    }
+    let (m, n, k) = (37, 45, 29);
+    for a in layouts(m, k) {
+        for b in layouts(k, n) {
+            add(base(m, n, k, a, b, 0), 0, 1.0, 0.0);
+            add(base(m, n, k, a, b, 3), 3, 2.0, 0.0);
+        }
+    }
+    // Batches: dense, B shared, a broadcast in the middle, three dimensions that do not merge.
+    let (m, n, k) = (33, 34, 36);
+    let (mk, kn, mn) = ((m * k) as i64, (k * n) as i64, (m * n) as i64);
+    for (dims, a, b, d) in [
+        ([1, 1, 1, 5], [0, 0, 0, mk], [0, 0, 0, kn], [0, 0, 0, mn]),
+        ([1, 1, 1, 5], [0, 0, 0, mk], [0; 4], [0, 0, 0, mn]),
+        ([1, 1, 1, 5], [0; 4], [0, 0, 0, kn], [0, 0, 0, mn + 8]),
+        ([1, 1, 3, 2], [0, 0, mk, 0], [0, 0, 0, kn], [0, 0, 2 * mn, mn]),
+        ([1, 2, 3, 2], [0, mk, 0, 2 * mk], [0, 0, kn, 0], [0, 6 * mn, 2 * mn, mn]),
+        (
+            [2, 2, 2, 2],
+            [mk, 8 * mk, 2 * mk, 4 * mk],
+            [0, kn, 0, 2 * kn],
+            [8 * mn, 4 * mn, 2 * mn, mn],
+        ),
+    ] {
+        for transposed in [false, true] {
+            let b_layout = if transposed {
+                OperandLayout::col_major(k)
+            } else {
+                OperandLayout::row_major(n)
+            };
+            let mut problem = base(m, n, k, OperandLayout::row_major(k), b_layout, 0);
+            problem.batch_dims = dims;
+            problem.a.batch_strides = a;
+            problem.b.batch_strides = b;
+            problem.d.batch_strides = d;
+            add(problem, 0, 1.0, 0.0);
+            problem.epilogue.c = Some(OperandLayout::row_major(n).with_batch_strides(d));
+            add(problem, 0, 1.5, -0.5);
+        }
+    }
+    if spec.epilogue == EpilogueSupport::Fused {
+        for activation in [
+            Activation::Identity,
+            Activation::Relu,
+            Activation::GeluTanh,
+            Activation::GeluErf,
+            Activation::Silu,
+            Activation::Tanh,
+            Activation::Sigmoid,
+        ] {
+            for (m, n, k) in [(7, 12, 40), (130, 67, 33), (64, 128, 64)] {
+                let mut problem = base(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k), 0);
+                problem.epilogue.bias = true;
+                problem.epilogue.activation = activation;
+                add(problem, 0, 1.0, 0.0);
+                problem.epilogue.residual = Some(OperandLayout::row_major(n + 1).with_align(4));
+                problem.epilogue.c = Some(OperandLayout::strided(0, 1));
+                add(problem, 0, 0.75, 0.5);
+            }
+        }
+    }
+    cases
+}
+
+fn chosen_kernels() -> impl Iterator<Item = &'static KernelSpec> {
+    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+    TABLE.iter().filter(move |spec| spec.name.contains(&filter))
+}
+
+fn every() -> usize {
+    let every = std::env::var("CANDLE_SGEMM_TEST_EVERY")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    every.unwrap_or(1).max(1)
+}
+
+fn check_kernel<T: Element>(stream: &Arc<CudaStream>, spec: &'static KernelSpec, device: &DeviceInfo) -> Vec<String> {
+    let (mut ran, mut refused, mut complaints) = (0, 0, Vec::new());
+    for (i, case) in cases(spec).into_iter().enumerate().step_by(every()) {
+        let plan = match Plan::named(spec.name, &case.problem, device) {
+            Ok(plan) => plan,
+            Err(_) => {
+                refused += 1;
+                continue;
+            }
+        };
+        let prepared = Prepared::<T>::new(stream, case, i as u64);
+        let d = prepared.run(stream, &plan);
+        ran += 1;
+        if let Some(complaint) = prepared.complaint(&d) {
+            complaints.push(format!("{plan}, {case:?}: {complaint}"));
+            continue;
+        }
+        let again = prepared.run(stream, &plan);
+        if d.iter().zip(&again).any(|(x, y)| x.bits() != y.bits()) {
+            complaints.push(format!("{plan}: a second run gave other bits"));
+        }
+    }
+    println!("{}: {ran} cases right, {refused} refused", spec.name);
+    if ran == 0 {
+        complaints.push(format!("{}: refused every case", spec.name));
+    }
+    complaints
+}
+
+#[test]
+fn every_kernel_is_right_for_every_shape_and_view() {
+    let Some(stream) = stream_or_skip("every_kernel_is_right_for_every_shape_and_view") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let mut complaints = Vec::new();
+    for spec in chosen_kernels() {
+        if spec
+            .refusal(&GemmProblem::row_major(64, 64, 64), &device)
+            .is_some_and(|why| why.contains("capability"))
+        {
+            println!(
+                "{}: skipped, not for compute capability {}",
+                spec.name, device.compute_capability
+            );
+            continue;
+        }
+        complaints.extend(match spec.dtype {
+            DType::F32 => check_kernel::<f32>(&stream, spec, &device),
+            DType::F64 => check_kernel::<f64>(&stream, spec, &device),
+        });
+    }
+    let shown = complaints.len().min(10);
+    assert!(
+        complaints.is_empty(),
+        "{} wrong:\n{}",
+        complaints.len(),
+        complaints[..shown].join("\n")
+    );
+}
+
+#[test]
+fn special_values_go_where_ieee_arithmetic_sends_them() {
+    let Some(stream) = stream_or_skip("special_values_go_where_ieee_arithmetic_sends_them") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let (m, n, k) = (67, 70, 35);
+    for spec in chosen_kernels().filter(|spec| spec.dtype == DType::F32) {
+        for transposed in [false, true] {
+            let b = if transposed {
+                OperandLayout::col_major(k)
+            } else {
+                OperandLayout::row_major(n)
+            };
+            let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), b);
+            if spec.arithmetic == candle_sgemm::gemm::kernels::Arithmetic::Tf32 {
+                problem.precision = Precision::Tf32;
+            }
+            let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
+                continue;
+            };
+            let case = Case {
+                problem,
+                offset: 0,
+                alpha: 1.0,
+                beta: 0.0,
+            };
+            let mut prepared = Prepared::<f32>::new(&stream, case, 99);
+            // Row 3 of A gets an infinity, row 40 a NaN; column 11 of B minus infinity, column 66 a NaN.
+            let b_place = |row: usize, col: usize| if transposed { col * k + row } else { row * n + col };
+            prepared.a.host[3 * k + 8] = f32::INFINITY;
+            prepared.a.host[40 * k + 34] = f32::NAN;
+            prepared.b.host[b_place(20, 11)] = f32::NEG_INFINITY;
+            prepared.b.host[b_place(0, 66)] = f32::NAN;
+            prepared.a.device = stream.clone_htod(&prepared.a.host).unwrap();
+            prepared.b.device = stream.clone_htod(&prepared.b.host).unwrap();
+            let d = prepared.run(&stream, &plan);
+            for row in 0..m {
+                for col in 0..n {
+                    let reference: f64 = (0..k)
+                        .map(|i| prepared.a.at(&problem, 0, row, i) * prepared.b.at(&problem, 0, i, col))
+                        .sum();
+                    let value = d[row * n + col] as f64;
+                    let same = match reference {
+                        r if r.is_nan() => value.is_nan(),
+                        r if r.is_infinite() => value == r,
+                        r => (value - r).abs() < 1e-2,
+                    };
+                    assert!(same, "{plan}: D({row}, {col}) is {value}, not {reference}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn offsets_beyond_two_to_the_31_are_reached() {
+    let Some(stream) = stream_or_skip("offsets_beyond_two_to_the_31_are_reached") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    // Rows of A lie 2³⁰ elements apart, so the third and fourth begin past the reach of 32-bit offsets.
+    let (m, n, k, stride) = (4usize, 40usize, 33usize, 1usize << 30);
+    let elements = (m - 1) * stride + k;
+    let (free, _) = stream.context().mem_get_info().unwrap();
+    if free < 4 * elements + (1 << 30) {
+        eprintln!("offsets_beyond_two_to_the_31_are_reached: skipped, {free} bytes of device memory are not enough");
+        return;
+    }
+    // SAFETY: the rows that the product reads are written below; the rest is never read.
+    let mut a = unsafe { stream.alloc::<f32>(elements) }.unwrap();
+    let mut rng = rng(5);
+    let rows: Vec<Vec<f32>> = (0..m)
+        .map(|_| (0..k).map(|_| uniform(&mut rng) as f32).collect())
+        .collect();
+    for (i, row) in rows.iter().enumerate() {
+        let mut view = a.slice_mut(i * stride..i * stride + k);
+        stream.memcpy_htod(row, &mut view).unwrap();
+    }
+    let b_host: Vec<f32> = (0..k * n).map(|_| uniform(&mut rng) as f32).collect();
+    let b = stream.clone_htod(&b_host).unwrap();
+    let mut problem = GemmProblem::new(
+        m,
+        n,
+        k,
+        OperandLayout::strided(stride as i64, 1),
+        OperandLayout::row_major(n),
+    );
+    for spec in chosen_kernels().filter(|spec| spec.dtype == DType::F32) {
+        if spec.arithmetic == candle_sgemm::gemm::kernels::Arithmetic::Tf32 {
+            problem.precision = Precision::Tf32;
+        }
+        let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
+            continue;
+        };
+        let d = stream.clone_htod(&vec![f32::NAN; m * n]).unwrap();
+        let at = Addresses {
+            a: a.device_ptr(&stream).0,
+            b: b.device_ptr(&stream).0,
+            d: d.device_ptr(&stream).0,
+            ..Addresses::default()
+        };
+        // SAFETY: the buffers hold every element that the layouts reach.
+        unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.unwrap();
+        let d = stream.clone_dtoh(&d).unwrap();
+        for (i, row) in rows.iter().enumerate() {
+            for j in 0..n {
+                let reference: f64 = (0..k).map(|l| row[l] as f64 * b_host[l * n + j] as f64).sum();
+                let value = d[i * n + j] as f64;
+                let tolerance = if problem.precision == Precision::Tf32 {
+                    3e-2
+                } else {
+                    1e-4
+                };
+                assert!(
+                    (value - reference).abs() < tolerance,
+                    "{plan}: D({i}, {j}) is {value}, not {reference}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn both_sides_of_the_kernel_abi_see_the_same_fields() {
+    let Some(stream) = stream_or_skip("both_sides_of_the_kernel_abi_see_the_same_fields") else {
+        return;
+    };
+    let out = stream.clone_htod(&vec![f64::NAN; 80]).unwrap();
+    let mut next = 100i64;
+    let mut number = || {
+        next += 1;
+        next
+    };
+    let mut operand = || GemmOperand {
+        data: number() as u64,
+        row_stride: number(),
+        col_stride: (1 << 40) + number(),
+        batch_stride: [number(), number(), number(), number()],
+    };
+    let (a, b, c, mut d, residual) = (operand(), operand(), operand(), operand(), operand());
+    d.data = out.device_ptr(&stream).0;
+    let mut args = GemmArgs {
+        a,
+        b,
+        c,
+        d,
+        residual,
+        bias: 1,
+        bias_stride: 2,
+        workspace: 3,
+        m: 4,
+        n: 5,
+        k: 6,
+        batch: 7,
+        batch_dims: [8, 9, 10, 11],
+        split_k: 12,
+        k_slice: 13,
+        group_m: 14,
+        a_access: Access::RowScalar,
+        b_access: Access::ColScalar,
+        c_access: Access::RowVector,
+        d_access: Access::ColVector,
+        activation: Activation::Sigmoid,
+        alpha: 0.25,
+        beta: -3.5,
+        residual_access: 77,
+    };
+    let mut expected = Vec::new();
+    for operand in [a, b, c, d, residual] {
+        expected.extend([
+            operand.data as f64,
+            operand.row_stride as f64,
+            operand.col_stride as f64,
+        ]);
+        expected.extend(operand.batch_stride.map(|stride| stride as f64));
+    }
+    expected.extend((1..=14).map(f64::from));
+    expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0]);
+
+    let function = CurrentContext::get()
+        .unwrap()
+        .function("diagnostics/gemm_args_echo", "gemm_args_echo", 0)
+        .unwrap();
+    let mut parameters = [std::ptr::from_mut(&mut args).cast()];
+    // SAFETY: the kernel takes this struct by value and writes fewer than 80 doubles to `out`.
+    unsafe {
+        cudarc::driver::result::launch_kernel(
+            function.handle(),
+            (1, 1, 1),
+            (1, 1, 1),
+            0,
+            stream.cu_stream(),
+            &mut parameters,
+        )
+    }
+    .unwrap();
+    let seen = stream.clone_dtoh(&out).unwrap();
+    assert_eq!(seen[..expected.len()], expected);
+    assert!(
+        seen[expected.len()].is_nan(),
+        "the kernel has a field that the struct lacks"
+    );
+}

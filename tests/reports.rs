@@ -1,0 +1,128 @@
+//! The benchmarks' own parts: result files, the shapes of a command line, and the documents' generated blocks.
+
+#[path = "../benches/support/mod.rs"]
+mod support;
+
+#[path = "../examples/report/blocks.rs"]
+mod blocks;
+
+use support::case::{grid, parse_shapes, parse_sizes, Case, Layout};
+use support::record::{geometric_mean, median, timestamp, write_whole, Report, Row};
+
+fn report() -> Report {
+    let row = |kernel: &str, size: usize, us: f64| Row {
+        bench: "ladder".into(),
+        kernel: Some(kernel.into()),
+        dtype: Some("f32".into()),
+        layout: Some("NN".into()),
+        m: Some(size),
+        n: Some(size),
+        k: Some(size),
+        batch: Some(1),
+        us: Some(us),
+        baseline: Some("cublas".into()),
+        baseline_us: Some(50.0),
+        speedup: Some(50.0 / us),
+        tflops: Some(2.0 * (size as f64).powi(3) / us * 1e-6),
+        ..Row::default()
+    };
+    Report {
+        gpu: "A card, made up".into(),
+        date: "2026-01-02T03:04:05Z".into(),
+        command: "ladder".into(),
+        ffma_tflops: Some(64.0),
+        rows: vec![row("one", 512, 40.0), row("one", 1024, 100.0), row("two", 1024, 80.0)],
+        ..Report::default()
+    }
+}
+
+#[test]
+fn sizes_and_shapes_are_read_and_nonsense_is_named() {
+    assert_eq!(parse_sizes("256..2048").unwrap(), [256, 512, 1024, 2048]);
+    assert_eq!(parse_sizes("300..600").unwrap(), [512]);
+    assert_eq!(parse_sizes("300,1000").unwrap(), [300, 1000]);
+    for wrong in ["", "0", "-1", "512..256", "x..y", "600..700", "99999999999999999999"] {
+        assert!(parse_sizes(wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(parse_shapes("1x2x3,4x5x6").unwrap(), [[1, 2, 3], [4, 5, 6]]);
+    assert!(parse_shapes("4096x512").unwrap_err().contains("MxNxK"));
+    assert_eq!("tn".parse::<Layout>().unwrap(), Layout::TN);
+}
+
+#[test]
+fn a_case_is_the_problem_that_it_says() {
+    for layout in Layout::ALL {
+        let problem = Case::new(24, 36, 48, layout).problem(Default::default(), Default::default(), false);
+        assert_eq!(problem.layout_name(), layout.to_string());
+        assert_eq!(problem.validate(), Ok(()));
+    }
+    assert_eq!(grid().len(), 24 + 72 + 6 + 3);
+}
+
+#[test]
+fn dates_count_leap_years() {
+    assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
+    assert_eq!(timestamp(951_782_400), "2000-02-29T00:00:00Z");
+    assert_eq!(timestamp(1_735_689_599), "2024-12-31T23:59:59Z");
+    assert_eq!(timestamp(4_107_542_400), "2100-03-01T00:00:00Z");
+}
+
+#[test]
+fn means_are_means() {
+    assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+    assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    assert!((geometric_mean(&[0.5, 2.0, 8.0]) - 2.0).abs() < 1e-12);
+}
+
+#[test]
+fn reports_survive_a_file_and_become_csv() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/report.json");
+    write_whole(&path, &report().to_json().unwrap()).unwrap();
+    assert_eq!(Report::read(&path).unwrap(), report());
+    let left = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!(left, 1, "a temporary file was left behind");
+    let csv = report().to_csv().unwrap();
+    assert_eq!(csv.lines().count(), 4);
+    let columns = csv.lines().next().unwrap().split(',').count();
+    assert!(csv.lines().all(|line| line.split(',').count() == columns), "{csv}");
+    std::fs::write(&path, "{}").unwrap();
+    let error = format!("{:#}", Report::read(&path).unwrap_err());
+    assert!(error.contains("report.json"), "{error}");
+}
+
+#[test]
+fn blocks_are_filled_once_and_for_all_and_the_rest_stays() {
+    let reports = [("made-up".to_string(), report())];
+    let text = "before\n<!-- generated: ladder -->\nold\n<!-- end of generated -->\nafter\n";
+    let filled = blocks::fill(text, &reports, "plots").unwrap();
+    assert!(
+        filled.starts_with("before\n") && filled.ends_with("after\n"),
+        "{filled}"
+    );
+    assert!(!filled.contains("old"), "{filled}");
+    // 2·1024³ in 80 µs are 26.84 TFLOP/s, 41.9 % of 64; 50 µs are 62.5 % of 80.
+    assert!(filled.contains("| `two` | 80.0 | 26.84 | 62.5 | 41.9 |"), "{filled}");
+    assert!(filled.contains("plots/made-up-bars.svg"), "{filled}");
+    assert_eq!(blocks::fill(&filled, &reports, "plots").unwrap(), filled);
+
+    let plots = blocks::plots(&reports).unwrap();
+    assert_eq!(plots.len(), 2);
+    for (name, svg) in &plots {
+        assert!(filled.contains(name.as_str()), "{name} is not shown");
+        assert!(svg.starts_with("<svg") && svg.contains("two"), "{svg}");
+    }
+    assert_eq!(
+        plots,
+        blocks::plots(&reports).unwrap(),
+        "plots must not change by themselves"
+    );
+}
+
+#[test]
+fn blocks_without_an_end_or_a_meaning_are_errors() {
+    let error = blocks::fill("<!-- generated: ladder -->\n", &[], "").unwrap_err();
+    assert!(error.to_string().contains("end of generated"), "{error}");
+    let error = blocks::fill("<!-- generated: laddr -->\n<!-- end of generated -->\n", &[], "").unwrap_err();
+    assert!(error.to_string().contains("laddr"), "{error}");
+}
