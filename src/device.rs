@@ -66,6 +66,17 @@ impl DeviceInfo {
         }
     }
 
+    /// Operations on TF32 numbers that a multiprocessor's tensor cores do in a clock: a multiplication and an addition
+    /// count as two.
+    pub const fn tf32_flops_per_clock(&self) -> u32 {
+        match self.compute_capability {
+            80 => 1024,
+            90 => 2048,
+            100 => 4096,
+            _ => 256,
+        }
+    }
+
     /// The rate of FP32 multiply-adds alone, in TFLOP/s: clock × lanes × 2.
     pub fn fp32_peak_tflops(&self) -> f64 {
         2.0 * self.clock_mhz as f64 * self.sm_count as f64 * self.fp32_lanes() as f64 * 1e-6

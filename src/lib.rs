@@ -6,11 +6,15 @@ pub mod error;
 pub mod gemm;
 #[cfg(feature = "cuda")]
 pub mod modules;
+#[cfg(any(feature = "cuda", test))]
+mod plan_cache;
 pub mod transpose;
 
-pub use candle::{linear, linear_b, linear_no_bias, matmul, permute, transpose, Gemm, Linear, SgemmExt, TransposeExt};
+pub use candle::{
+    linear, linear_b, linear_no_bias, matmul, permute, transpose, GatedMlp, Gemm, Linear, Mlp, SgemmExt, TransposeExt,
+};
 pub use error::{Error, Result};
-pub use gemm::Precision;
+pub use gemm::{Activation, Precision};
 
 /// The code of the README, compiled and run as doctests.
 #[cfg(doctest)]

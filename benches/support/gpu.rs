@@ -27,6 +27,9 @@ pub struct Timing {
     pub samples: usize,
     /// Launches are repeated until a sample takes about so long.
     pub sample_us: f64,
+    /// Whether what the host takes to queue a launch counts too, where it is longer than the launch: as in a program that
+    /// calls one operation after the other.
+    pub with_host: bool,
 }
 
 /// Queues launch number `i` on the stream.
@@ -50,8 +53,16 @@ impl Gpu {
     /// If there is none, or CUDA or cuBLAS fail.
     pub fn open() -> Result<Self> {
         let cuda = CudaContext::new(0).context("no usable NVIDIA GPU")?;
-        cuda.bind_to_thread()?;
-        let stream = cuda.new_stream()?;
+        Gpu::on(cuda.new_stream()?)
+    }
+
+    /// The GPU of this stream, with its FFMA peak measured.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::open`].
+    pub fn on(stream: Arc<CudaStream>) -> Result<Self> {
+        stream.context().bind_to_thread()?;
         let blas = CudaBlas::new(stream.clone()).context("cuBLAS cannot start")?;
         let context = CurrentContext::get()?;
         let clock_mhz = context.info().clock_mhz as f64;
@@ -154,13 +165,13 @@ impl Gpu {
             let mut count = launch_count(timing.sample_us, first);
             let mut us = first;
             if count > 1 {
-                us = self.sample(count, true, *launch)?;
+                us = self.sample(count, !timing.with_host, *launch)?;
                 count = launch_count(timing.sample_us, us);
             }
             if us > SLOW_SAMPLES * timing.sample_us {
                 samples = samples.min(3);
             }
-            counts.push((count, us < NEEDS_NO_HOLD_US));
+            counts.push((count, us < NEEDS_NO_HOLD_US && !timing.with_host));
         }
         let mut times = vec![Vec::new(); launches.len()];
         for _ in 0..samples {

@@ -9,4 +9,6 @@ pub mod series;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 #[cfg(feature = "cuda")]
+pub mod layer;
+#[cfg(feature = "cuda")]
 pub mod product;

@@ -8,9 +8,13 @@ use std::ops::Range;
 const FONT: &str = "sans-serif";
 const MARGIN: u32 = 12;
 
+fn is_baseline(name: &str) -> bool {
+    matches!(name, "cuBLAS" | "device-to-device copy")
+}
+
 /// The colour of a series, spread around the colour circle; the baseline, by its name, is black.
 fn color(name: &str, index: usize) -> RGBColor {
-    if name == "cuBLAS" {
+    if is_baseline(name) {
         return BLACK;
     }
     // The golden angle: neighbours in the list are far apart in colour.
@@ -118,7 +122,7 @@ pub fn bars(title: &str, unit: &str, bars: &[(String, f64)], limit: Option<(&str
             .map_err(drawing)?;
         for (i, (name, value)) in bars.iter().enumerate() {
             let y = HEAD + LINE * i as i32;
-            let fill = if name == "cuBLAS" {
+            let fill = if is_baseline(name) {
                 BLACK
             } else {
                 RGBColor(64, 120, 180)

@@ -53,6 +53,15 @@ pub struct Row {
     pub k: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
+    /// Whether the planner chooses this kernel, where several were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<bool>,
+    /// Slices of k, where k was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_k: Option<u32>,
+    /// What the planner expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_us: Option<f64>,
     /// Whether the weights were kept out of the L2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold: Option<bool>,

@@ -95,3 +95,88 @@ pub fn shape_of(row: &Row) -> String {
         number(row.k)
     )
 }
+
+/// The matrix with which the steps of transposition are compared.
+pub const TRANSPOSE_SIZE: [usize; 2] = [8192, 8192];
+
+/// Squares of one element type, by kernel: GB/s over the size, the planner's choice by its own name too.
+fn transpose_over_sizes(report: &Report, dtype: &str) -> Vec<(String, Vec<(f64, f64)>)> {
+    let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for row in &report.rows {
+        let (Some([rows, cols]), Some(kernel)) = (row.shape.as_deref(), &row.kernel) else {
+            continue;
+        };
+        if rows != cols || row.dtype.as_deref() != Some(dtype) {
+            continue;
+        }
+        let point = (*rows as f64, row.gbps.unwrap_or_default());
+        match series.iter_mut().find(|(name, _)| name == kernel) {
+            Some((_, points)) => points.push(point),
+            None => series.push((kernel.clone(), vec![point])),
+        }
+    }
+    series
+}
+
+/// The plots of a report on transpositions, with file names that begin with `name`.
+///
+/// # Errors
+///
+/// Of drawing.
+pub fn transpose_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+    use super::plot;
+    let [size, _] = TRANSPOSE_SIZE;
+    let mut plots = Vec::new();
+    for dtype in ["f32", "f64", "bf16", "u8"] {
+        let lines = transpose_over_sizes(report, dtype);
+        if !lines.iter().any(|(_, points)| points.len() > 1) {
+            continue;
+        }
+        let title = format!("{}, transposition, {dtype}", report.gpu);
+        let svg = plot::lines(&title, "rows = columns", "GB/s, read and written", &lines)?;
+        plots.push((format!("{name}-{dtype}-sizes.svg"), svg));
+        let bars: Vec<(String, f64)> = lines
+            .iter()
+            .filter_map(|(kernel, points)| {
+                let point = points.iter().find(|point| point.0 == size as f64)?;
+                Some((kernel.clone(), point.1))
+            })
+            .collect();
+        if bars.len() > 1 {
+            let svg = plot::bars(&format!("{title}, {size}²"), "GB/s", &bars, None)?;
+            plots.push((format!("{name}-{dtype}-bars.svg"), svg));
+        }
+    }
+    Ok(plots)
+}
+
+/// The speed-ups of layers and networks over stock candle: bars, one plot a precision, with file names that begin with
+/// `name`.
+///
+/// # Errors
+///
+/// Of drawing.
+pub fn layer_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let mut precisions: Vec<&str> = Vec::new();
+    for precision in report.rows.iter().filter_map(|row| row.precision.as_deref()) {
+        if !precisions.contains(&precision) {
+            precisions.push(precision);
+        }
+    }
+    let mut plots = Vec::new();
+    for precision in precisions {
+        let bars: Vec<(String, f64)> = report
+            .rows
+            .iter()
+            .filter(|row| matches!(row.bench.as_str(), "linear" | "mlp"))
+            .filter(|row| row.precision.as_deref() == Some(precision) && row.kernel.as_deref() == Some("fused"))
+            .filter_map(|row| Some((row.layer.clone()?, row.speedup?)))
+            .collect();
+        if !bars.is_empty() {
+            let title = format!("{}, fused layers, {precision}: times as fast as candle", report.gpu);
+            let svg = super::plot::bars(&title, "×", &bars, None)?;
+            plots.push((format!("{name}-{precision}.svg"), svg));
+        }
+    }
+    Ok(plots)
+}

@@ -143,6 +143,15 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     first_wrong(d, reference, bound, count, first);
 }
 
+// The lowest index at which two buffers of bytes differ.
+extern "C" __global__ void __launch_bounds__(kThreads)
+    first_difference(const uint8_t* x, const uint8_t* y, uint64_t count, unsigned long long* first) {
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
+    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
+        if (x[i] != y[i]) atomicMin(first, static_cast<unsigned long long>(i));
+    }
+}
+
 // Keeps the stream busy for so many clocks of one multiprocessor.
 extern "C" __global__ void hold(long long cycles) {
     const long long start = clock64();

@@ -218,6 +218,8 @@ template <int LM, int LN, int TM, int TN>
 struct ThreadTile {
     static constexpr int kWarpM = LM * TM, kWarpN = LN * TN;
     static_assert(TM % kVec == 0 && TN % kVec == 0, "fragments are read 16 bytes at a time");
+    static_assert(kWarpM % 32 == 0 || kWarpM == 16, "the swizzle moves chunks within a warp's rows");
+    static_assert(kWarpN % 32 == 0, "the swizzle moves chunks within a warp's columns");
 
     float acc[TM][TN];
     float a[2][TM], b[2][TN];   // fragments of this step and the next
@@ -232,18 +234,22 @@ struct ThreadTile {
             for (int j = 0; j < TN; ++j) acc[i][j] = 0.0f;
     }
 
-    // Reads the thread's operands for step k of the tiles; (row, col) is its first output in the block tile.
+    // Reads the thread's operands for step k of the tiles; (row, col) is its first output in the block tile. `k` and the
+    // thread's chunks are known to the compiler, its lane is not: a swizzle is applied to each on its own.
     template <int BM, int BN>
     __device__ __forceinline__ void load(int buffer, const float (*tile_a)[BM], const float (*tile_b)[BN], int k,
                                          int first_row, int first_col) {
-        const float* a_line = tile_a[k] + (first_row ^ chunk_swizzle<BM>(k) * kVec);
-        const float* b_line = tile_b[k] + (first_col ^ chunk_swizzle<BN>(k) * kVec);
+        const int swizzle_a = chunk_swizzle<BM>(k), swizzle_b = chunk_swizzle<BN>(k);
+        const float* a_line = tile_a[k] + (first_row ^ swizzle_a % LM * kVec);
+        const float* b_line = tile_b[k] + (first_col ^ swizzle_b % LN * kVec);
 #pragma unroll
         for (int i = 0; i < TM; i += kVec)
-            *reinterpret_cast<float4*>(&a[buffer][i]) = *reinterpret_cast<const float4*>(a_line + row(i));
+            *reinterpret_cast<float4*>(&a[buffer][i]) =
+                *reinterpret_cast<const float4*>(a_line + (row(i) ^ swizzle_a / LM * LM * kVec));
 #pragma unroll
         for (int j = 0; j < TN; j += kVec)
-            *reinterpret_cast<float4*>(&b[buffer][j]) = *reinterpret_cast<const float4*>(b_line + col(j));
+            *reinterpret_cast<float4*>(&b[buffer][j]) =
+                *reinterpret_cast<const float4*>(b_line + (col(j) ^ swizzle_b / LN * LN * kVec));
     }
 
     // Rows in turn, back and forth along the columns: each step keeps one operand of the step before.

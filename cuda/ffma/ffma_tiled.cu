@@ -24,6 +24,8 @@ struct Tiled {
     static constexpr int kSteps = BK / WARPS_K;                // steps of k for one group in one tile
     static_assert(kWarpsM * Thread::kWarpM == BM && kWarpsN * Thread::kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kSteps * WARPS_K == BK && kSteps % 8 == 0, "groups share a tile's steps evenly, in whole swizzles");
+    static_assert(chunk_swizzle<BM>(kSteps) < LM && chunk_swizzle<BN>(kSteps) < LN,
+                  "what a group's first step adds to the swizzle moves lanes only");
 
     struct Tiles {
         float a[2][BK][BM];
@@ -123,8 +125,8 @@ struct Tiled {
 
 FFMA_TILED(ffma_128x128, 128, 128, 16, 8, 8, 16, 1, 2)
 FFMA_TILED(ffma_64x128, 64, 128, 16, 8, 8, 8, 1, 3)
-FFMA_TILED(ffma_64x64, 64, 64, 32, 8, 8, 8, 2, 3)
+FFMA_TILED(ffma_64x64, 64, 64, 32, 8, 8, 8, 2, 2)
 FFMA_TILED(ffma_32x128, 32, 128, 32, 4, 8, 8, 2, 2)
-FFMA_TILED(ffma_32x64, 32, 64, 32, 4, 8, 8, 4, 3)
+FFMA_TILED(ffma_32x64, 32, 64, 32, 4, 8, 8, 2, 4)
 FFMA_TILED(ffma_16x128, 16, 128, 32, 2, 8, 8, 4, 2)
-FFMA_TILED(ffma_32x32, 32, 32, 32, 8, 4, 8, 4, 4)
+FFMA_TILED(ffma_32x32, 32, 32, 32, 8, 4, 8, 2, 7)

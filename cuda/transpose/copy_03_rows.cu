@@ -3,8 +3,9 @@
 //
 // The destination is written from front to back; each thread works out where an element comes from. Three things make
 // that as cheap as a copy: the plan widens the element to up to 16 bytes, as far as row length and alignment allow, so
-// that there are few of them; divisions are multiplications prepared on the host; and every thread has kUnroll loads
-// under way before its first store. A column stride other than 1 is allowed (then nothing is widened): this kernel
+// that there are few of them; divisions are multiplications prepared on the host; and every thread has several loads
+// under way before its first store: four for data that comes from memory, two where the L2 holds it and more blocks
+// start sooner. A column stride other than 1 is allowed (then nothing is widened): this kernel
 // takes whatever no other kernel can.
 // Here `tiles_inner` divides by the columns of a row and `tiles_matrix` by the rows of a matrix.
 // Origin: this project.
@@ -15,20 +16,20 @@
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 4;   // elements that a thread copies
 
-template <int SIZE, int THREADS = kThreads, int UNROLL = kUnroll>
-__device__ __forceinline__ void body(const TransposeArgs& args) {
+// A thread copies UNROLL elements.
+template <int SIZE, int UNROLL>
+__device__ __forceinline__ void copy_rows(const TransposeArgs& args) {
     using T = typename Bits<SIZE>::Type;
     const uint32_t row_count = args.tiles_matrix.value * args.outer_count;
     const uint32_t count = args.tiles_inner.value * row_count;
-    const uint32_t first = blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
+    const uint32_t first = blockIdx.x * (kThreads * UNROLL) + threadIdx.x;
 
     T staged[UNROLL];
     T* target[UNROLL];
 #pragma unroll
     for (int step = 0; step < UNROLL; ++step) {
-        const uint32_t item = first + step * THREADS;
+        const uint32_t item = first + step * kThreads;
         target[step] = nullptr;
         if (item < count) {
             const uint32_t row_index = quotient(item, args.tiles_inner);
@@ -50,5 +51,17 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
 
 }  // namespace
 
-TRANSPOSE_KERNELS(copy_03_rows, kThreads)
-TRANSPOSE_KERNEL(copy_03_rows, 16, kThreads)
+#define COPY_ROWS_KERNELS(SIZE)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(kThreads)                                                          \
+        copy_03_rows_b##SIZE(const __grid_constant__ TransposeArgs args) {                                          \
+        copy_rows<SIZE, 4>(args);                                                                                   \
+    }                                                                                                               \
+    extern "C" __global__ void __launch_bounds__(kThreads)                                                          \
+        copy_03_rows_two_b##SIZE(const __grid_constant__ TransposeArgs args) {                                      \
+        copy_rows<SIZE, 2>(args);                                                                                   \
+    }
+COPY_ROWS_KERNELS(1)
+COPY_ROWS_KERNELS(2)
+COPY_ROWS_KERNELS(4)
+COPY_ROWS_KERNELS(8)
+COPY_ROWS_KERNELS(16)

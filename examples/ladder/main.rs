@@ -2,6 +2,7 @@
 //!
 //!     cargo run --release --features cuda --example ladder -- --sizes 256..8192 --out out
 //!     cargo run --release --features cuda --example ladder -- --grid --precision fp32-strict
+//!     cargo run --release --features cuda --example ladder -- transpose --out out
 //!     cargo run --example ladder -- --list
 
 #[path = "../../benches/support/mod.rs"]
@@ -11,11 +12,13 @@ mod support;
 mod measure;
 #[cfg(feature = "cuda")]
 mod print;
+#[cfg(feature = "cuda")]
+mod transpose;
 
 use anyhow::{bail, Result};
 use candle_sgemm::gemm::kernels::{self, Role};
 use candle_sgemm::gemm::{KernelSpec, Precision, TABLE};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use support::case::{parse_shapes, parse_sizes, Case, Layout};
@@ -24,6 +27,8 @@ use support::case::{parse_shapes, parse_sizes, Case, Layout};
 #[derive(Parser, Debug)]
 #[command(name = "ladder")]
 struct Arguments {
+    #[command(subcommand)]
+    mode: Option<Mode>,
     /// Squares: a range of powers of two (256..8192), or a list (300,1000)
     #[arg(long, default_value = "256..4096")]
     sizes: String,
@@ -48,7 +53,43 @@ struct Arguments {
     /// Measure the planner's choice on the shapes of networks instead of every kernel on squares
     #[arg(long)]
     grid: bool,
+    /// With --grid: measure everything that the planner considers, and how well it predicts and chooses
+    #[arg(long, requires = "grid")]
+    every_plan: bool,
     /// Print the kernels and their tiles, and nothing else
+    #[arg(long)]
+    list: bool,
+    /// Write JSON, CSV and SVG files into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Samples of which the median counts
+    #[arg(long, default_value_t = 7)]
+    samples: usize,
+    /// Length of a sample in milliseconds
+    #[arg(long, default_value_t = 5.0)]
+    sample_ms: f64,
+}
+
+/// What else there is to climb.
+#[derive(Subcommand, Debug)]
+enum Mode {
+    /// Transpositions beside a copy, cuBLAS's geam and candle's contiguous()
+    Transpose(TransposeArguments),
+}
+
+#[derive(Args, Debug)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))] // without a GPU only the list is shown
+struct TransposeArguments {
+    /// Shapes instead of the built-in list, with commas: 4095x4097, or 64x512x768 (the last two dimensions change places)
+    #[arg(long, value_name = "RxC,…")]
+    shapes: Option<String>,
+    /// Element types: f32, f64, bf16, u8, with commas
+    #[arg(long, default_value = "f32,f64,bf16,u8")]
+    dtype: String,
+    /// Only kernels whose names contain one of these, with commas
+    #[arg(long, value_name = "A,B")]
+    kernels: Option<String>,
+    /// Print the kernels, and nothing else
     #[arg(long)]
     list: bool,
     /// Write JSON, CSV and SVG files into this folder
@@ -129,11 +170,50 @@ fn list(kernels: &[&KernelSpec]) {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<()> {
-    let (cases, kernels) = (arguments.cases()?, arguments.kernels()?);
-    if arguments.samples == 0 || !(arguments.sample_ms > 0.0 && arguments.sample_ms <= 10_000.0) {
+fn list_transpositions() {
+    println!("{:<24} {:<6} what it is", "kernel", "needs");
+    for kernel in candle_sgemm::transpose::TABLE {
+        let needs = match kernel.needs.only_capability {
+            Some(capability) => format!("sm_{capability}"),
+            None => "-".into(),
+        };
+        println!("{:<24} {needs:<6} {}", kernel.name, kernel.summary);
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn run_transpose(arguments: &TransposeArguments) -> Result<()> {
+    if candle_core::Device::new_cuda(0).is_err() {
+        list_transpositions();
+        bail!("nothing was measured, for there is no usable NVIDIA GPU; these are the kernels");
+    }
+    transpose::run(arguments)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn run_transpose(_: &TransposeArguments) -> Result<()> {
+    list_transpositions();
+    bail!("nothing was measured: this build has no GPU support; build with --features cuda (README.md says what that needs)")
+}
+
+fn check_timing(samples: usize, sample_ms: f64) -> Result<()> {
+    if samples == 0 || !(sample_ms > 0.0 && sample_ms <= 10_000.0) {
         bail!("--samples must be at least 1 and --sample-ms above 0 and at most 10000");
     }
+    Ok(())
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(Mode::Transpose(arguments)) = &arguments.mode {
+        check_timing(arguments.samples, arguments.sample_ms)?;
+        if arguments.list {
+            list_transpositions();
+            return Ok(());
+        }
+        return run_transpose(arguments);
+    }
+    let (cases, kernels) = (arguments.cases()?, arguments.kernels()?);
+    check_timing(arguments.samples, arguments.sample_ms)?;
     if !arguments.alpha.is_finite() || !arguments.beta.is_finite() {
         bail!("--alpha and --beta must be finite");
     }
@@ -153,9 +233,10 @@ fn measure_or_list(arguments: &Arguments, cases: &[Case], kernels: &[&'static Ke
             return Err(error.context("nothing was measured; these are the kernels"));
         }
     };
-    let report = match arguments.grid {
-        true => measure::grid(&gpu, arguments)?,
-        false => measure::ladder(&gpu, arguments, cases, kernels)?,
+    let report = match (arguments.grid, arguments.every_plan) {
+        (true, true) => measure::every_plan(&gpu, arguments, kernels)?,
+        (true, false) => measure::grid(&gpu, arguments)?,
+        (false, _) => measure::ladder(&gpu, arguments, cases, kernels)?,
     };
     match &arguments.out {
         Some(folder) => print::write(&report, folder),

@@ -21,6 +21,7 @@ impl Arguments {
         Timing {
             samples: self.samples,
             sample_us: self.sample_ms * 1e3,
+            with_host: false,
         }
     }
 }
@@ -90,6 +91,43 @@ pub fn grid(gpu: &Gpu, arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
+/// Everything that the planner considers (of these kernels) on the shapes of networks, beside cuBLAS.
+pub fn every_plan(gpu: &Gpu, arguments: &Arguments, kernels: &[&'static KernelSpec]) -> Result<Report> {
+    let mut report = gpu.report(PROGRAM)?;
+    print::heading(&report);
+    let cases = grid_cases();
+    let bar = progress(cases.len())?;
+    for case in cases {
+        bar.set_message(case.to_string());
+        let product = Product::new(
+            gpu,
+            case,
+            DType::F32,
+            arguments.precision,
+            arguments.alpha,
+            arguments.beta,
+        )?;
+        let problem = case
+            .problem(DType::F32, arguments.precision, arguments.beta != 0.0)
+            .folded();
+        let device = gpu.context.info();
+        let mut plans: Vec<Plan> = Plan::candidates(&problem, device)
+            .filter(|plan| plan.is_built() && kernels.iter().any(|spec| spec.name == plan.kernel.name))
+            .collect();
+        plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+        let rows = plans
+            .iter()
+            .map(|plan| measure(gpu, &product, plan, "sgemm", arguments.timing()))
+            .collect::<Result<Vec<_>>>()?;
+        bar.suspend(|| print::plans(&case, &rows));
+        report.rows.extend(rows);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    print::planning_summary(&report);
+    Ok(report)
+}
+
 /// Checks a plan, measures it, and says what the kernel occupies.
 fn measure(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, timing: Timing) -> Result<Row> {
     let (spec, case) = (plan.kernel, &product.case);
@@ -122,6 +160,8 @@ fn measure(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, timing: Timin
         n: Some(case.n),
         k: Some(case.k),
         batch: Some(case.batch),
+        split_k: (plan.split_k > 1).then_some(plan.split_k),
+        predicted_us: (bench == "sgemm").then(|| rounded(plan.predicted_us, 2)),
         cold: case.cold.then_some(true),
         us: Some(rounded(us, 3)),
         baseline: Some("cublas".into()),

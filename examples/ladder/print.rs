@@ -58,6 +58,51 @@ pub fn case(case: &Case, rows: &[Row], left_out: &[String], ffma_tflops: f64) {
     }
 }
 
+/// The plans of one case in the order of their predicted times.
+pub fn plans(case: &Case, rows: &[Row]) {
+    let cublas = crate::support::record::median(rows.iter().filter_map(|row| row.baseline_us).collect());
+    println!("\n{case}, cuBLAS {cublas:.2} µs");
+    let fastest = rows.iter().filter_map(|row| row.us).fold(f64::INFINITY, f64::min);
+    for (place, row) in rows.iter().enumerate() {
+        let us = row.us.unwrap_or_default();
+        let remark = match (place == 0, us == fastest) {
+            (true, true) => "chosen, fastest",
+            (true, false) => "chosen",
+            (false, true) => "fastest",
+            (false, false) => "",
+        };
+        println!(
+            "  {:<36} k in {:<2} {us:>10.2} µs  predicted {:>10.2} µs  ratio {:.3}  {remark}",
+            row.kernel.as_deref().unwrap_or_default(),
+            row.split_k.unwrap_or(1),
+            row.predicted_us.unwrap_or_default(),
+            row.speedup.unwrap_or_default(),
+        );
+    }
+}
+
+/// What the planner's choices lose against the fastest of what it considers.
+pub fn planning_summary(report: &Report) {
+    let mut cases: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in &report.rows {
+        let shape = series::shape_of(row);
+        match cases.last_mut() {
+            Some((known, rows)) if *known == shape => rows.push(row),
+            _ => cases.push((shape, vec![row])),
+        }
+    }
+    let speedup = |row: &Row| row.speedup.unwrap_or_default();
+    let best = |rows: &Vec<&Row>| rows.iter().map(|row| speedup(row)).fold(0.0, f64::max);
+    let chosen: Vec<f64> = cases.iter().map(|(_, rows)| speedup(rows[0])).collect();
+    let possible: Vec<f64> = cases.iter().map(|(_, rows)| best(rows)).collect();
+    println!(
+        "\ngeometric mean of cuBLAS's time / ours over {} shapes: {:.3} as chosen, {:.3} with the fastest plans",
+        cases.len(),
+        geometric_mean(&chosen),
+        geometric_mean(&possible)
+    );
+}
+
 pub fn grid_row(case: &Case, row: &Row) {
     println!(
         "{:<28} {:>10.2} µs  cuBLAS {:>10.2} µs  {:>6.2} TFLOP/s  ratio {:.3}  {}",

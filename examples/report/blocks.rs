@@ -72,6 +72,7 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
         );
         match kind {
             "ladder" => ladder(&mut text, name, &report, plots),
+            "transpose" => transpose(&mut text, name, &report, plots),
             _ => {
                 summary(&mut text, &report);
                 text += &table(&report.rows, &COLUMNS);
@@ -89,6 +90,9 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
 pub fn plots(reports: &[Named]) -> Result<Vec<(String, String)>> {
     let mut plots = Vec::new();
     for (name, report) in reports {
+        if let Some(report) = of_kind(report, "transpose") {
+            plots.extend(series::transpose_plots(&report, name)?);
+        }
         let Some(report) = of_kind(report, "ladder") else {
             continue;
         };
@@ -163,6 +167,82 @@ fn ladder(text: &mut String, name: &str, report: &Report, plots: &str) {
     if !lines.is_empty() {
         let _ = writeln!(text, "![TFLOP/s over sizes]({plots}/{name}-sizes.svg)\n");
     }
+}
+
+/// What the planner chooses beside the baselines, then every step at one size of matrix, then the plots.
+fn transpose(text: &mut String, name: &str, report: &Report, plots: &str) {
+    let case = |row: &Row| (row.dtype.clone(), row.shape.clone(), row.axes.clone());
+    let of_copy = |row: Option<&Row>| {
+        row.and_then(|row| row.speedup)
+            .map_or("".into(), |share| format!("{share:.3}"))
+    };
+    let _ = writeln!(
+        text,
+        "| type | shape | order | chosen | GB/s | copy GB/s | of copy | geam | candle |\n|---|---|---|---|---:|---:|---:|---:|---:|"
+    );
+    for row in report.rows.iter().filter(|row| row.chosen == Some(true)) {
+        let beside = |kernel: &str| {
+            let same = report.rows.iter().filter(|other| case(other) == case(row));
+            same.into_iter().find(|other| other.kernel.as_deref() == Some(kernel))
+        };
+        let copy = beside("device-to-device copy")
+            .and_then(|row| row.gbps)
+            .unwrap_or_default();
+        // A view that candle need not move takes it no time at all.
+        let candle = beside("candle contiguous()").filter(|row| row.speedup.is_some_and(|share| share < 10.0));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | `{}` | {:.0} | {copy:.0} | {} | {} | {} |",
+            row.dtype.as_deref().unwrap_or_default(),
+            join(row.shape.as_deref().unwrap_or_default(), "×"),
+            join(row.axes.as_deref().unwrap_or_default(), ", "),
+            row.kernel.as_deref().unwrap_or_default(),
+            row.gbps.unwrap_or_default(),
+            of_copy(Some(row)),
+            of_copy(beside("cuBLAS geam")),
+            of_copy(candle),
+        );
+    }
+    text.push('\n');
+    let sized = |row: &&Row| row.shape.as_deref() == Some(&series::TRANSPOSE_SIZE);
+    let mut dtypes: Vec<&str> = report
+        .rows
+        .iter()
+        .filter(sized)
+        .filter_map(|row| row.dtype.as_deref())
+        .collect();
+    dtypes.dedup();
+    if dtypes.is_empty() {
+        return;
+    }
+    let [size, _] = series::TRANSPOSE_SIZE;
+    let _ = writeln!(
+        text,
+        "GB/s at {size}²:\n\n| step | {} |\n|---|{}",
+        dtypes.join(" | "),
+        "---:|".repeat(dtypes.len())
+    );
+    let mut kernels: Vec<&str> = Vec::new();
+    for kernel in report.rows.iter().filter(sized).filter_map(|row| row.kernel.as_deref()) {
+        if !kernels.contains(&kernel) {
+            kernels.push(kernel);
+        }
+    }
+    for kernel in kernels {
+        let cells: Vec<String> = dtypes
+            .iter()
+            .map(|dtype| {
+                let mut rows = report.rows.iter().filter(sized);
+                let row =
+                    rows.find(|row| row.kernel.as_deref() == Some(kernel) && row.dtype.as_deref() == Some(*dtype));
+                row.and_then(|row| row.gbps)
+                    .map_or(String::new(), |gbps| format!("{gbps:.0}"))
+            })
+            .collect();
+        let _ = writeln!(text, "| {kernel} | {} |", cells.join(" | "));
+    }
+    let _ = writeln!(text, "\n![GB/s at {size}²]({plots}/{name}-f32-bars.svg)\n");
+    let _ = writeln!(text, "![GB/s over sizes]({plots}/{name}-f32-sizes.svg)\n");
 }
 
 /// How many, the mean and the worst, where speeds are compared.

@@ -1,20 +1,21 @@
 //! Products of tensors on a CUDA device: from candle's storages to addresses and a stream.
 
-use super::layout::Product;
+use super::layout::{Product, Terms};
 use crate::device::CurrentContext;
 use crate::gemm::plan::Addresses;
-use crate::gemm::{cache, launch};
+use crate::gemm::{cache, launch, tune};
 use candle_core::backend::BackendStorage;
 use candle_core::cuda_backend::WrapErr;
 use candle_core::{CudaStorage, Error, Result};
-use cudarc::driver::{DevicePtr, DevicePtrMut};
+use cudarc::driver::{sys, CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
-/// The operand that is added to the product.
-pub(super) enum Addend<'a> {
-    /// C, scaled by this β.
-    C(&'a CudaStorage, f32),
-    /// A bias of n elements, so many elements apart.
-    Bias(&'a CudaStorage, usize),
+/// The factors of a product.
+#[derive(Clone, Copy)]
+pub(super) struct Scalars {
+    pub alpha: f32,
+    pub beta: f32,
+    /// Elements between neighbours of the bias.
+    pub bias_stride: usize,
 }
 
 /// Computes `product` on candle's stream into fresh memory, with the kernel of this name if there is one.
@@ -23,14 +24,16 @@ pub(super) fn run(
     kernel: Option<&str>,
     a: &CudaStorage,
     b: &CudaStorage,
-    alpha: f32,
-    addend: Option<Addend>,
+    terms: &Terms<&CudaStorage>,
+    scalars: Scalars,
 ) -> Result<CudaStorage> {
     let device = a.device();
     let stream = device.cuda_stream();
     stream.context().bind_to_thread().w()?;
     let context = CurrentContext::get().map_err(Error::wrap)?;
-    let plan = cache::plan(&context, &product.problem, kernel).map_err(Error::wrap)?;
+    // Tuning waits for the device, which a stream that is being captured into a graph forbids.
+    let measured = tune::asked_for() && !capturing(&stream)?;
+    let plan = cache::plan(&context, &product.problem, kernel, measured).map_err(Error::wrap)?;
 
     // SAFETY: every element is written by the launches below before anything reads it on this stream.
     let mut d = unsafe { device.alloc::<f32>(product.shape.elem_count()) }?;
@@ -39,38 +42,44 @@ pub(super) fn run(
         let (a_start, _a_guard) = a.as_cuda_slice::<f32>()?.device_ptr(&stream);
         let (b_start, _b_guard) = b.as_cuda_slice::<f32>()?.device_ptr(&stream);
         let (d_start, _d_guard) = d.device_ptr_mut(&stream);
-        let (addend_start, _addend_guard) = match &addend {
-            Some(Addend::C(storage, _) | Addend::Bias(storage, _)) => {
-                let (start, guard) = storage.as_cuda_slice::<f32>()?.device_ptr(&stream);
-                (start, Some(guard))
-            }
-            None => (0, None),
+        let (c_start, _c_guard) = optional(terms.c, &stream)?;
+        let (bias_start, _bias_guard) = optional(terms.bias, &stream)?;
+        let (residual_start, _residual_guard) = optional(terms.residual, &stream)?;
+        let place = |start: u64, elements: usize| match start {
+            0 => 0,
+            start => start + (elements * std::mem::size_of::<f32>()) as u64,
         };
-        let place = |start: u64, elements: usize| start + (elements * std::mem::size_of::<f32>()) as u64;
         for at in product.launches() {
-            let mut addresses = Addresses {
+            let addresses = Addresses {
                 a: place(a_start, at.a),
                 b: place(b_start, at.b),
+                c: place(c_start, at.c),
                 d: place(d_start, at.d),
-                ..Addresses::default()
+                residual: place(residual_start, at.residual),
+                bias: place(bias_start, at.bias),
+                bias_stride: scalars.bias_stride as i64,
             };
-            let mut beta = 0.0;
-            match addend {
-                Some(Addend::C(_, factor)) => {
-                    addresses.c = place(addend_start, at.c);
-                    beta = factor;
-                }
-                Some(Addend::Bias(_, stride)) => {
-                    addresses.bias = place(addend_start, at.bias);
-                    addresses.bias_stride = stride as i64;
-                }
-                None => {}
-            }
             // SAFETY: candle's storages hold every element that their layouts reach, in device memory of this stream's
             // context, aligned as `Product` worked out from the layouts (allocations start on 256 bytes); D is fresh
             // memory of the result's size; the guards keep all of it until the stream has passed the launch.
-            unsafe { launch::launch(&plan, &addresses, alpha, beta, stream.cu_stream()) }.map_err(Error::wrap)?;
+            unsafe { launch::launch(&plan, &addresses, scalars.alpha, scalars.beta, stream.cu_stream()) }
+                .map_err(Error::wrap)?;
         }
     }
     Ok(CudaStorage::wrap_cuda_slice(d, device.clone()))
+}
+
+/// The address of an operand that may be absent, and what keeps it until the stream is done with it.
+fn optional<'a>(storage: Option<&'a CudaStorage>, stream: &'a CudaStream) -> Result<(u64, Option<SyncOnDrop<'a>>)> {
+    let Some(storage) = storage else {
+        return Ok((0, None));
+    };
+    let (start, guard) = storage.as_cuda_slice::<f32>()?.device_ptr(stream);
+    Ok((start, Some(guard)))
+}
+
+/// Whether what is queued on the stream is being recorded instead of run.
+fn capturing(stream: &CudaStream) -> Result<bool> {
+    let status = stream.capture_status().w()?;
+    Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }

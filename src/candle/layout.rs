@@ -1,6 +1,6 @@
 //! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
 
-use crate::gemm::problem::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS};
+use crate::gemm::problem::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS, RESIDUAL};
 use crate::gemm::{Activation, Epilogue, GemmProblem, OperandLayout, Precision};
 use candle_core::{bail, Error, Layout, Result, Shape};
 
@@ -76,23 +76,51 @@ pub(crate) struct Offsets {
     pub c: usize,
     /// 0 without bias.
     pub bias: usize,
+    /// 0 without residual.
+    pub residual: usize,
+}
+
+/// What is done with a product of A and B besides storing it, for each tensor its `T`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms<T> {
+    /// Added to the product, scaled by β; in the result's shape (a broadcast view will do).
+    pub c: Option<T>,
+    /// Added to every row; one dimension of n elements.
+    pub bias: Option<T>,
+    /// Added after the activation; in the result's shape.
+    pub residual: Option<T>,
+    /// Applied before the residual is added.
+    pub activation: Activation,
+}
+
+impl<T> Terms<T> {
+    /// The same of something else.
+    pub fn map<U>(&self, f: impl Fn(&T) -> U) -> Terms<U> {
+        Terms {
+            c: self.c.as_ref().map(&f),
+            bias: self.bias.as_ref().map(&f),
+            residual: self.residual.as_ref().map(&f),
+            activation: self.activation,
+        }
+    }
 }
 
 impl Product {
-    /// `c` has the result's shape (a broadcast view will do), `bias` has one dimension of n elements. Nothing may be
-    /// empty.
-    pub fn new(
-        a: &Layout,
-        b: &Layout,
-        c: Option<&Layout>,
-        bias: Option<&Layout>,
-        precision: Precision,
-    ) -> Result<Self> {
+    /// Nothing may be empty.
+    pub fn new(a: &Layout, b: &Layout, terms: &Terms<&Layout>, precision: Precision) -> Result<Self> {
         let shape = result_shape(a.shape(), b.shape())?;
         let (rank, dims) = (shape.rank(), shape.dims());
         let (m, n, k) = (dims[rank - 2], dims[rank - 1], a.dims()[a.dims().len() - 1]);
-        if let Some(c) = c.filter(|c| c.shape() != &shape) {
-            bail!("C has shape {:?} where the product has {shape:?}", c.shape());
+        let Terms {
+            c,
+            bias,
+            residual,
+            activation,
+        } = *terms;
+        for (name, layout) in [("C", c), ("the residual", residual)] {
+            if let Some(layout) = layout.filter(|layout| layout.shape() != &shape) {
+                bail!("{name} has shape {:?} where the product has {shape:?}", layout.shape());
+            }
         }
         if let Some(bias) = bias.filter(|bias| bias.dims() != [n]) {
             bail!(
@@ -109,6 +137,7 @@ impl Product {
                 strides[B] = batch_stride(b, rank, i);
                 strides[D] = batch_stride(&dense, rank, i);
                 strides[C] = c.map_or(0, |c| batch_stride(c, rank, i));
+                strides[RESIDUAL] = residual.map_or(0, |residual| batch_stride(residual, rank, i));
                 BatchDim {
                     extent: dims[i],
                     strides,
@@ -124,6 +153,7 @@ impl Product {
             d: 0,
             c: c.map_or(0, Layout::start_offset),
             bias: bias.map_or(0, Layout::start_offset),
+            residual: residual.map_or(0, Layout::start_offset),
         };
         let operand = |layout: &Layout, place: usize| {
             let strides = &layout.stride()[layout.stride().len() - 2..];
@@ -142,8 +172,8 @@ impl Product {
         problem.epilogue = Epilogue {
             c: c.map(|c| operand(c, C)),
             bias: bias.is_some(),
-            activation: Activation::Identity,
-            residual: None,
+            activation,
+            residual: residual.map(|residual| operand(residual, RESIDUAL)),
         };
         for (extent, dim) in problem.batch_dims[MAX_BATCH_DIMS - inner.len()..]
             .iter_mut()
@@ -172,6 +202,7 @@ impl Product {
                 at.b += index * dim.strides[B] as usize;
                 at.d += index * dim.strides[D] as usize;
                 at.c += index * dim.strides[C] as usize;
+                at.residual += index * dim.strides[RESIDUAL] as usize;
             }
             at
         })

@@ -1,29 +1,39 @@
 //! The fully connected layer.
 
 use super::matmul::Gemm;
-use candle_core::{Module, Result, Tensor};
+use crate::gemm::Activation;
+use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 
-/// `x·wᵀ + bias`: `candle_nn::Linear` with this crate's product, the bias added before the result is stored.
+/// `activation(x·wᵀ + bias) + residual` in one kernel: `candle_nn::Linear` with this crate's product, everything that
+/// follows it done before the result is stored.
 ///
 /// A model swaps `use candle_nn::{linear, Linear}` for `use candle_sgemm::{linear, Linear}`: constructors, names of the
-/// weights and results are candle's. The input is (…, in) of rank 2 or more, any view, and the result (…, out).
+/// weights and results are candle's. The input is (…, in) of rank 2 or more, any view, and the result (…, out). Gradients
+/// flow to the input, the weight, the bias and the residual; the backward pass computes anew what it needs of the forward
+/// pass, so nothing is kept for it.
 ///
 /// ```
 /// use candle_core::{Device, Module, Tensor};
-/// use candle_sgemm::Linear;
+/// use candle_sgemm::{Activation, Linear};
 ///
-/// let weight = Tensor::new(&[[1f32, 2.], [3., 4.], [5., 6.]], &Device::Cpu)?;
+/// let weight = Tensor::new(&[[1f32, 2.], [3., 4.], [-5., -6.]], &Device::Cpu)?;
 /// let bias = Tensor::new(&[0f32, 0., 1000.], &Device::Cpu)?;
-/// let layer = Linear::new(weight, Some(bias));
-/// let y = layer.forward(&Tensor::new(&[[10f32, 100.]], &Device::Cpu)?)?;
-/// assert_eq!(y.to_vec2::<f32>()?, [[210., 430., 1650.]]);
+/// let layer = Linear::new(weight, Some(bias)).with_activation(Activation::Relu);
+/// let x = Tensor::new(&[[10f32, 100.], [100., 100.]], &Device::Cpu)?;
+/// let y = layer.forward(&x)?;
+/// assert_eq!(y.to_vec2::<f32>()?, [[210., 430., 350.], [300., 700., 0.]]);
+///
+/// let skip = Tensor::new(&[1f32, 2., 3.], &Device::Cpu)?; // broadcast to the result
+/// let y = layer.forward_residual(&x, &skip)?;
+/// assert_eq!(y.to_vec2::<f32>()?, [[211., 432., 353.], [301., 702., 3.]]);
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
+    activation: Activation,
     gemm: Gemm,
 }
 
@@ -33,13 +43,50 @@ impl Linear {
         Linear {
             weight,
             bias,
+            activation: Activation::Identity,
             gemm: Gemm::new(),
         }
+    }
+
+    /// The same layer followed by this activation, which becomes part of the product.
+    pub fn with_activation(self, activation: Activation) -> Self {
+        Linear { activation, ..self }
     }
 
     /// The same layer with the settings of `gemm`: kernel, precision, α and β·C, to which the bias is added.
     pub fn with_gemm(self, gemm: Gemm) -> Self {
         Linear { gemm, ..self }
+    }
+
+    /// The same layer with its weight laid out as the kernels read it fastest: dense, every row of it on 16 bytes. The
+    /// results are the same.
+    ///
+    /// A weight that is so already is shared, not copied. Otherwise the copy takes `out · in` elements, `in` rounded up to a
+    /// multiple of 4, for as long as the layer lives; and no gradient flows to the weight any more.
+    ///
+    /// # Errors
+    ///
+    /// If the copy cannot be allocated.
+    pub fn prepare(self) -> Result<Self> {
+        /// 16 bytes of FP32.
+        const QUANTUM: usize = 4;
+        let columns = self.weight.dim(1)?;
+        let padding = columns.next_multiple_of(QUANTUM) - columns;
+        let strides = self.weight.stride();
+        let in_place = strides[1] == 1 && strides[0].is_multiple_of(QUANTUM);
+        let aligned = self.weight.layout().start_offset().is_multiple_of(QUANTUM);
+        if (in_place && aligned) || self.weight.dtype() != DType::F32 {
+            return Ok(self);
+        }
+        let weight = self.weight.detach();
+        let weight = match padding {
+            0 => weight.copy()?.contiguous()?,
+            _ => weight
+                .contiguous()?
+                .pad_with_zeros(1, 0, padding)?
+                .narrow(1, 0, columns)?,
+        };
+        Ok(Linear { weight, ..self })
     }
 
     /// The weight (out, in).
@@ -51,11 +98,30 @@ impl Linear {
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }
+
+    /// What is applied to `x·wᵀ + bias`.
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// The layer's result plus `residual`, which is broadcast to the result's shape.
+    ///
+    /// # Errors
+    ///
+    /// As [`matmul`](crate::matmul), and for a residual that cannot be broadcast.
+    pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        self.run(x, Some(residual))
+    }
+
+    fn run(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
+        self.gemm
+            .linear(x, &self.weight, self.bias.as_ref(), self.activation, residual)
+    }
 }
 
 impl Module for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.gemm.linear(x, &self.weight, self.bias.as_ref())
+        self.run(x, None)
     }
 }
 

@@ -1,13 +1,16 @@
 //! `matmul`, its builder, and the custom ops behind them.
 
+use super::activation;
 #[cfg(feature = "cuda")]
 use super::cuda;
-use super::layout::{result_shape, Product};
+use super::layout::{result_shape, Product, Terms};
 use crate::gemm::kernels::{self, EpilogueSupport};
-use crate::gemm::{cpu, Precision};
+use crate::gemm::{cpu, Activation, Precision};
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
-use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
+use candle_core::{
+    bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Storage, Tensor, D,
+};
 use std::sync::OnceLock;
 
 const NAME: &str = "matmul";
@@ -73,7 +76,7 @@ impl SgemmExt for Tensor {
 #[derive(Clone, Debug)]
 pub struct Gemm {
     kernel: Option<String>,
-    precision: Precision,
+    precision: Option<Precision>,
     alpha: f64,
     c: Option<(Tensor, f64)>,
 }
@@ -89,7 +92,7 @@ impl Gemm {
     pub fn new() -> Self {
         Gemm {
             kernel: None,
-            precision: Precision::default(),
+            precision: None,
             alpha: 1.0,
             c: None,
         }
@@ -105,8 +108,15 @@ impl Gemm {
     }
 
     /// What arithmetic may be used on a GPU. The CPU computes FP32 multiply-adds at any setting.
+    ///
+    /// Unless set here, it is what the environment variable `CANDLE_SGEMM_PRECISION` says (`fp32`, `fp32-strict` or
+    /// `tf32`), else [`Precision::Tf32`] if candle was told to reduce the precision of FP32 products
+    /// (`candle_core::cuda::set_gemm_reduced_precision_f32`), else [`Precision::Fp32`].
     pub fn precision(self, precision: Precision) -> Self {
-        Gemm { precision, ..self }
+        Gemm {
+            precision: Some(precision),
+            ..self
+        }
     }
 
     /// The factor of A·B, 1 unless set.
@@ -145,11 +155,8 @@ impl Gemm {
             return stock(a, b, self.alpha, c);
         }
         let op = Op {
-            precision: self.precision,
-            kernel: self.kernel.clone(),
-            alpha: self.alpha,
             beta: c.as_ref().map_or(0.0, |(_, beta)| *beta),
-            third: Third::C,
+            ..self.op()?
         };
         match c {
             Some((c, _)) => a.apply_op3(b, &c, op),
@@ -157,35 +164,86 @@ impl Gemm {
         }
     }
 
-    /// `x·wᵀ + bias` for `w` (n, k) and a bias of n elements, the sum fused into the product where it can be.
-    pub(crate) fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    /// `activation(x·wᵀ + bias) + residual` for `w` (n, k), a bias of n elements and a residual that can be broadcast to
+    /// the result, all in one kernel where that can be.
+    pub(crate) fn linear(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        bias: Option<&Tensor>,
+        activation: Activation,
+        residual: Option<&Tensor>,
+    ) -> Result<Tensor> {
         let w = w.t()?;
-        let Some(bias) = bias else {
-            return self.matmul(x, &w);
-        };
         let shape = result_shape(x.shape(), w.shape())?;
-        same_kind(x, &w)?;
-        same_kind(x, bias)?;
-        // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
-        let fits = bias.dims() == [shape.dims()[shape.rank() - 1]] && self.c.is_none();
-        if !(self.computes(x, &shape)? && fits && self.fuses(x.device())) {
-            return self.matmul(x, &w)?.broadcast_add(bias);
+        for other in [Some(&w), bias, residual].into_iter().flatten() {
+            same_kind(x, other)?;
         }
+        let residual = match residual {
+            Some(residual) => Some(residual.broadcast_as(&shape).map_err(|error| {
+                error.context(format!(
+                    "the residual can't be broadcast to the layer's result {shape:?}"
+                ))
+            })?),
+            None => None,
+        };
+        // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
+        let row = [shape.dims()[shape.rank() - 1]];
+        let fits = self.c.is_none() && bias.is_none_or(|bias| bias.dims() == row);
+        let plain = bias.is_none() && activation == Activation::Identity && residual.is_none();
+        if plain || !fits || !self.computes(x, &shape)? || !self.fuses(x.device()) {
+            let mut y = self.matmul(x, &w)?;
+            if let Some(bias) = bias {
+                y = y.broadcast_add(bias)?;
+            }
+            y = activation::apply(activation, &y)?;
+            return match residual {
+                Some(residual) => y + residual,
+                None => Ok(y),
+            };
+        }
+        // A custom op has three operands. One that no gradient flows to need not be among them.
+        let (inside, outside) = match residual {
+            Some(residual) if residual.track_op() => (None, Some(residual)),
+            residual => (residual, None),
+        };
         let op = Op {
-            precision: self.precision,
+            third: Third::Bias,
+            activation,
+            residual: inside,
+            ..self.op()?
+        };
+        let y = match bias {
+            Some(bias) => x.apply_op3(&w, bias, op)?,
+            None => x.apply_op2(&w, op)?,
+        };
+        match outside {
+            Some(residual) => y + residual,
+            None => Ok(y),
+        }
+    }
+
+    /// `α·A·B` with these settings.
+    fn op(&self) -> Result<Op> {
+        Ok(Op {
+            precision: match self.precision {
+                Some(precision) => precision,
+                None => default_precision()?,
+            },
             kernel: self.kernel.clone(),
             alpha: self.alpha,
             beta: 0.0,
-            third: Third::Bias,
-        };
-        x.apply_op3(&w, bias, op)
+            third: Third::C,
+            activation: Activation::Identity,
+            residual: None,
+        })
     }
 
-    /// Whether a bias can be added inside the product on this device. Rungs of the ladder compute α·A·B + β·C only.
+    /// Whether bias, activation and residual can be part of the product on this device. Rungs of the ladder compute α·A·B + β·C only.
     fn fuses(&self, device: &Device) -> bool {
         let mut kernels = kernels::TABLE.iter().filter(|spec| match &self.kernel {
             Some(name) => spec.name == name,
-            None => spec.efficiency > 0.0,
+            None => spec.cost.is_some(),
         });
         device.is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
     }
@@ -208,6 +266,27 @@ impl Gemm {
             );
         }
         Ok(shape.elem_count() > 0 && a.elem_count() > 0)
+    }
+}
+
+/// Names the precision of products for which the program sets none.
+const PRECISION_VARIABLE: &str = "CANDLE_SGEMM_PRECISION";
+
+/// What the environment says (read once), else what candle was told, else FP32.
+fn default_precision() -> Result<Precision> {
+    static FROM_ENVIRONMENT: OnceLock<std::result::Result<Option<Precision>, String>> = OnceLock::new();
+    let from_environment = FROM_ENVIRONMENT.get_or_init(|| match std::env::var(PRECISION_VARIABLE) {
+        Ok(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|error: String| format!("{PRECISION_VARIABLE}: {error}")),
+        Err(_) => Ok(None),
+    });
+    match from_environment {
+        Ok(Some(precision)) => Ok(*precision),
+        Ok(None) if candle_core::cuda::gemm_reduced_precision_f32() => Ok(Precision::Tf32),
+        Ok(None) => Ok(Precision::default()),
+        Err(text) => bail!("{text}"),
     }
 }
 
@@ -300,7 +379,7 @@ enum Third {
     Bias,
 }
 
-/// `α·A·B`, with `β·C` or a bias added where there is a third operand.
+/// `activation(α·A·B)`, with `β·C` or a bias added inside where there is a third operand, and a residual outside.
 #[derive(Clone, Debug)]
 struct Op {
     precision: Precision,
@@ -309,13 +388,24 @@ struct Op {
     alpha: f64,
     beta: f64,
     third: Third,
+    activation: Activation,
+    /// In the shape of the result. No gradient flows to it.
+    residual: Option<Tensor>,
 }
 
 impl Op {
-    fn product(&self, a: &Layout, b: &Layout, third: Option<&Layout>) -> Result<Product> {
-        let c = third.filter(|_| self.third == Third::C);
-        let bias = third.filter(|_| self.third == Third::Bias);
-        Product::new(a, b, c, bias, self.precision)
+    /// The third operand and the residual, each in its place.
+    fn terms<T>(&self, third: Option<T>, residual: Option<T>) -> Terms<T> {
+        let (c, bias) = match self.third {
+            Third::C => (third, None),
+            Third::Bias => (None, third),
+        };
+        Terms {
+            c,
+            bias,
+            residual,
+            activation: self.activation,
+        }
     }
 
     fn cpu(
@@ -324,20 +414,23 @@ impl Op {
         (b, b_layout): (&CpuStorage, &Layout),
         third: Option<(&CpuStorage, &Layout)>,
     ) -> Result<(CpuStorage, Shape)> {
-        let product = self.product(a_layout, b_layout, third.map(|(_, layout)| layout))?;
+        let residual = self.residual.as_ref().map(Tensor::storage_and_layout);
+        let residual = match &residual {
+            Some((storage, layout)) => match &**storage {
+                Storage::Cpu(storage) => Some((storage, *layout)),
+                _ => bail!("the residual is not on the CPU"),
+            },
+            None => None,
+        };
+        let terms = self.terms(third, residual);
+        let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
         let (a, b) = (a.as_slice::<f32>()?, b.as_slice::<f32>()?);
-        let third_data: &[f32] = match third {
-            Some((storage, _)) => storage.as_slice()?,
-            None => &[],
-        };
-        let bias_stride = match third {
-            Some((_, layout)) if self.third == Third::Bias => layout.stride()[0],
-            _ => 1,
-        };
+        let (c, bias, residual) = (floats(terms.c)?, floats(terms.bias)?, floats(terms.residual)?);
         let operands = product.launches().map(|at| cpu::CpuOperands {
-            c: &third_data[at.c..],
-            bias: &third_data[at.bias..],
-            bias_stride,
+            c: &c[at.c..],
+            bias: &bias[at.bias..],
+            bias_stride: bias_stride(&terms),
+            residual: &residual[at.residual..],
             alpha: self.alpha as f32,
             beta: self.beta as f32,
             ..cpu::CpuOperands::new(&a[at.a..], &b[at.b..])
@@ -353,13 +446,55 @@ impl Op {
         (b, b_layout): (&CudaStorage, &Layout),
         third: Option<(&CudaStorage, &Layout)>,
     ) -> Result<(CudaStorage, Shape)> {
-        let product = self.product(a_layout, b_layout, third.map(|(_, layout)| layout))?;
-        let addend = third.map(|(storage, layout)| match self.third {
-            Third::C => cuda::Addend::C(storage, self.beta as f32),
-            Third::Bias => cuda::Addend::Bias(storage, layout.stride()[0]),
-        });
-        let result = cuda::run(&product, self.kernel.as_deref(), a, b, self.alpha as f32, addend)?;
+        let residual = self.residual.as_ref().map(Tensor::storage_and_layout);
+        let residual = match &residual {
+            Some((storage, layout)) => match &**storage {
+                Storage::Cuda(storage) => Some((storage, *layout)),
+                _ => bail!("the residual is not on a CUDA device"),
+            },
+            None => None,
+        };
+        let terms = self.terms(third, residual);
+        let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
+        let scalars = cuda::Scalars {
+            alpha: self.alpha as f32,
+            beta: self.beta as f32,
+            bias_stride: bias_stride(&terms),
+        };
+        let storages = terms.map(|(storage, _)| *storage);
+        let result = cuda::run(&product, self.kernel.as_deref(), a, b, &storages, scalars)?;
         Ok((result, product.shape))
+    }
+
+    /// The gradient of what the activation is applied to. That is computed anew rather than kept.
+    fn through_activation(
+        &self,
+        a: &Tensor,
+        b: &Tensor,
+        third: Option<&Tensor>,
+        result: &Tensor,
+        grad: &Tensor,
+    ) -> Result<Tensor> {
+        if self.activation == Activation::Identity {
+            return Ok(grad.clone());
+        }
+        let before = || {
+            let op = Op {
+                activation: Activation::Identity,
+                residual: None,
+                ..self.clone()
+            };
+            match third {
+                Some(third) => a.detach().apply_op3(&b.detach(), &third.detach(), op),
+                None => a.detach().apply_op2(&b.detach(), op),
+            }
+        };
+        let after = match &self.residual {
+            // What the residual's rounding swallowed cannot be had back by subtraction.
+            Some(_) => activation::apply(self.activation, &before()?)?,
+            None => result.detach(),
+        };
+        activation::gradient(self.activation, before, &after, grad)
     }
 
     /// Gradients of A and B; `None` for an operand that no variable stands behind.
@@ -393,6 +528,16 @@ impl Op {
         };
         Ok((a_grad, b_grad))
     }
+}
+
+/// The data of an operand, empty where there is none.
+fn floats<'a>(term: Option<(&'a CpuStorage, &Layout)>) -> Result<&'a [f32]> {
+    term.map_or(Ok(&[]), |(storage, _)| storage.as_slice())
+}
+
+/// Elements between neighbours of the bias.
+fn bias_stride<T>(terms: &Terms<(T, &Layout)>) -> usize {
+    terms.bias.as_ref().map_or(1, |(_, layout)| layout.stride()[0])
 }
 
 /// (…, rows, cols) → (rows, …·cols)
@@ -444,8 +589,9 @@ impl CustomOp2 for Op {
         self.cuda((a, a_layout), (b, b_layout), None)
     }
 
-    fn bwd(&self, a: &Tensor, b: &Tensor, _result: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        self.operand_gradients(a, b, grad)
+    fn bwd(&self, a: &Tensor, b: &Tensor, result: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let grad = self.through_activation(a, b, None, result, grad)?;
+        self.operand_gradients(a, b, &grad)
     }
 }
 
@@ -484,10 +630,11 @@ impl CustomOp3 for Op {
         a: &Tensor,
         b: &Tensor,
         third: &Tensor,
-        _result: &Tensor,
+        result: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let (a_grad, b_grad) = self.operand_gradients(a, b, grad)?;
+        let grad = self.through_activation(a, b, Some(third), result, grad)?;
+        let (a_grad, b_grad) = self.operand_gradients(a, b, &grad)?;
         let third_grad = match (third.track_op(), self.third) {
             (false, _) => None,
             (true, Third::C) => Some(grad.affine(self.beta, 0.0)?),

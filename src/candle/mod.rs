@@ -1,15 +1,18 @@
 //! The door for candle models: tensors in, tensors out, gradients included.
 //!
-//! [`matmul`] and [`SgemmExt::sgemm`] stand for `Tensor::matmul`, [`Linear`] for `candle_nn::Linear`, and [`Gemm`]
-//! chooses a kernel, a precision, α and β·C.
+//! [`matmul`] and [`SgemmExt::sgemm`] stand for `Tensor::matmul`, [`Linear`] for `candle_nn::Linear` and what
+//! follows it, [`Mlp`] and [`GatedMlp`] for stacks of it, and [`Gemm`] chooses a kernel, a precision, α and β·C.
 
+mod activation;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod layout;
 mod linear;
 mod matmul;
+mod mlp;
 mod transpose;
 
 pub use linear::{linear, linear_b, linear_no_bias, Linear};
 pub use matmul::{matmul, Gemm, SgemmExt};
+pub use mlp::{GatedMlp, Mlp};
 pub use transpose::{permute, transpose, TransposeExt};

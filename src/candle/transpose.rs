@@ -196,7 +196,7 @@ impl CustomOp1 for Permute {
 mod cuda {
     use super::{Error, Layout, Permute, Result, Shape};
     use crate::device::CurrentContext;
-    use crate::transpose::{launch, TransposePlan};
+    use crate::transpose::{cache, launch};
     use candle_core::cuda_backend::WrapErr;
     use candle_core::CudaDevice;
     use cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut, DeviceRepr};
@@ -222,7 +222,7 @@ mod cuda {
             let (dst_start, _dst_guard) = dst.device_ptr_mut(&stream);
             let src_start = src_start + (layout.start_offset() * size) as u64;
             let align = 1usize << (src_start | dst_start).trailing_zeros().min(8);
-            let plan = TransposePlan::new(&problem.aligned_to(align), context.info()).map_err(Error::wrap)?;
+            let plan = cache::plan(&context, problem.aligned_to(align)).map_err(Error::wrap)?;
             // SAFETY: candle's storage holds every element that its layout reaches, in device memory of this stream's
             // context, and the alignment is that of the addresses; the destination is fresh memory of the result's size;
             // the guards keep both until the stream has passed the launch.

@@ -1,7 +1,8 @@
 //! The kernel table. A kernel is one `.cu` file and one row here (or several rows, where one file is instantiated with
 //! several tiles): planning, launching, tests, benchmarks and reports walk this table and keep no list of their own.
 
-use super::problem::{Access, DType, GemmProblem, Precision};
+use super::cost::Cost;
+use super::problem::{Access, DType, GemmProblem, OperandLayout, Precision, MAX_SIZE};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 
@@ -89,11 +90,54 @@ impl Tile {
     }
 }
 
-/// Which blocks a launch has.
+/// A dimension of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Its rows.
+    M,
+    /// Its columns.
+    N,
+}
+
+/// Which blocks a launch has. A *unit* is a tile of the result of one matrix, or a slice of k of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grid {
     /// `(⌈n / BN⌉, min(⌈m / BM⌉, 65535), min(batch, 65535))`; blocks go on to further tile rows and matrices.
     Tiles,
+    /// `(units, 1, 1)`: the kernel finds out which unit a block is.
+    Units,
+    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`.
+    Persistent,
+    /// Clusters of two blocks whose tiles are neighbours along this side, and go on to further pairs:
+    /// `(2·min(pairs, multiprocessors / 2), 1, 1)`.
+    Pairs(Side),
+}
+
+/// How a kernel can cut k, where there are fewer tiles than multiprocessors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitK {
+    /// Not at all.
+    Never,
+    /// The slices of a tile are the blocks of a cluster (2, 4 or 8), which add their sums through distributed shared
+    /// memory.
+    Cluster,
+}
+
+/// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
+/// contiguous, and along the other one. They lie in shared memory in rows of 128 bytes, swizzled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyBox {
+    /// Elements along the contiguous dimension.
+    pub inner: u32,
+    /// Elements along the other dimension.
+    pub outer: u32,
+}
+
+impl CopyBox {
+    /// A box of `inner` × `outer` elements.
+    pub const fn new(inner: u32, outer: u32) -> Self {
+        CopyBox { inner, outer }
+    }
 }
 
 /// What of the epilogue a kernel computes itself.
@@ -118,7 +162,43 @@ pub struct Needs {
     pub b: &'static [Access],
     /// Most rows of the result; 0: any.
     pub max_m: u32,
+    /// Most columns of the result; 0: any.
+    pub max_n: u32,
 }
+
+impl Needs {
+    /// Compute capability 8.0 and newer, any operands.
+    pub const ANY: Needs = Needs {
+        min_capability: 80,
+        only_capability: None,
+        a: &[],
+        b: &[],
+        max_m: 0,
+        max_n: 0,
+    };
+}
+
+/// Ways of access with a unit column stride.
+const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
+/// Ways of access with a unit row stride.
+const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
+/// Columns (or rows) of the streamed matrix that a block of the `dot` kernels takes.
+const DOT_LINES: u32 = 4;
+/// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
+const AXPY_LINES: u32 = 32;
+/// Elements of a row of 128 bytes, which is what the swizzle of the copy engine works on.
+const SWIZZLE_WIDTH: u32 = 32;
+
+/// How A and B are stored; T: transposed.
+#[derive(Clone, Copy)]
+enum Layout {
+    NN,
+    NT,
+    TT,
+}
+
+/// Strides of a tensor map are below 2⁴⁰ bytes.
+const MAX_COPY_STRIDE: i64 = 1 << 38;
 
 /// A row of the kernel table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,11 +225,15 @@ pub struct KernelSpec {
     pub grid: Grid,
     /// What of the epilogue it computes.
     pub epilogue: EpilogueSupport,
+    /// How it can cut k.
+    pub split_k: SplitK,
+    /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
+    /// boxes of A and of B.
+    pub copy_boxes: Option<[CopyBox; 2]>,
     /// What it demands.
     pub needs: Needs,
-    /// Fraction of the FP32 peak that it reaches with all multiprocessors busy, measured on an H100. The planner
-    /// considers a kernel only where this is not 0; by name every kernel can be had.
-    pub efficiency: f32,
+    /// Its measured costs. The planner considers a kernel only where they are given; by name every kernel can be had.
+    pub cost: Option<Cost>,
     /// Compute capabilities on which the compiler may spill registers.
     pub may_spill_on: &'static [u32],
 }
@@ -176,21 +260,135 @@ impl KernelSpec {
             dynamic_shared: 0,
             grid: Grid::Tiles,
             epilogue: EpilogueSupport::Scaled,
-            needs: Needs {
-                min_capability: 80,
-                only_capability: None,
-                a: &[],
-                b: &[],
-                max_m: 0,
-            },
-            efficiency: 0.0,
+            split_k: SplitK::Never,
+            copy_boxes: None,
+            needs: Needs::ANY,
+            cost: None,
             may_spill_on: &[],
         }
     }
 
-    /// The same as a candidate of the planner that reaches `efficiency` of the peak with the card full.
-    pub const fn candidate(self, efficiency: f32) -> Self {
-        KernelSpec { efficiency, ..self }
+    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout.
+    const fn ffma(name: &'static str, tile: Tile, threads: u32, cost: Cost) -> Self {
+        KernelSpec {
+            role: Role::Production,
+            grid: Grid::Units,
+            epilogue: EpilogueSupport::Fused,
+            ..KernelSpec::rung(
+                0,
+                name,
+                "ffma/ffma_tiled",
+                tile,
+                threads,
+                "FP32 multiply-adds, any layout",
+            )
+        }
+        .candidate(cost)
+    }
+
+    /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
+    const fn few_rows(
+        name: &'static str,
+        rows: u32,
+        lines: u32,
+        threads: u32,
+        b: &'static [Access],
+        cost: Cost,
+    ) -> Self {
+        KernelSpec {
+            file: "ffma/gemv",
+            summary: "streams B once past a few rows of A",
+            needs: Needs {
+                b,
+                max_m: rows,
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma(name, Tile::block(rows, lines, 4), threads, cost)
+        }
+    }
+
+    /// A kernel that streams A past at most `cols` columns of B. It reads A along k or (`a` stored transposed) along m.
+    const fn few_cols(
+        name: &'static str,
+        cols: u32,
+        lines: u32,
+        threads: u32,
+        a: &'static [Access],
+        cost: Cost,
+    ) -> Self {
+        KernelSpec {
+            file: "ffma/gemv",
+            summary: "streams A once past a few columns of B",
+            needs: Needs {
+                a,
+                max_n: cols,
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma(name, Tile::block(lines, cols, 4), threads, cost)
+        }
+    }
+
+    /// Three TF32 products on Hopper's tensor cores, whole epilogue. `layout` says how A and B are stored; the tile is that
+    /// of the result.
+    const fn tf32x3_sm90(name: &'static str, layout: Layout, tile: Tile, grid: Grid, cost: Cost) -> Self {
+        let narrow = if tile.bm < tile.bn { tile.bm } else { tile.bn };
+        let pairs = matches!(grid, Grid::Pairs(_));
+        // The operand that goes through registers is the one with 128 rows in a tile: A, unless A's tile is the narrow
+        // one or A is the only operand that is contiguous along k. The pair's blocks fetch half of the other one each.
+        let through_registers = match layout {
+            Layout::NN => CopyBox::new(SWIZZLE_WIDTH, SWIZZLE_WIDTH),
+            Layout::TT => CopyBox::new(SWIZZLE_WIDTH, SWIZZLE_WIDTH),
+            Layout::NT => CopyBox::new(SWIZZLE_WIDTH, 128),
+        };
+        let shared = CopyBox::new(SWIZZLE_WIDTH, if pairs { narrow / 2 } else { narrow });
+        let registers_hold_b = matches!(layout, Layout::NN) || tile.bm < tile.bn;
+        KernelSpec {
+            role: Role::Production,
+            arithmetic: Arithmetic::Tf32x3,
+            grid,
+            epilogue: EpilogueSupport::Fused,
+            split_k: if pairs { SplitK::Never } else { SplitK::Cluster },
+            copy_boxes: Some(if registers_hold_b {
+                [shared, through_registers]
+            } else {
+                [through_registers, shared]
+            }),
+            needs: Needs {
+                only_capability: Some(90),
+                a: match layout {
+                    Layout::TT => &[Access::ColVector],
+                    Layout::NN | Layout::NT => &[Access::RowVector],
+                },
+                b: match layout {
+                    Layout::NN => &[Access::RowVector],
+                    Layout::NT | Layout::TT => &[Access::ColVector],
+                },
+                ..Needs::ANY
+            },
+            ..KernelSpec::rung(
+                0,
+                name,
+                "tensor_core/gemm_tf32x3_sm90",
+                tile,
+                512,
+                "three TF32 products, TMA and wgmma",
+            )
+        }
+        .dynamic_shared(match narrow {
+            128 => 213_504,
+            64 => 221_696,
+            32 => 217_600,
+            _ => 190_976,
+        })
+        .candidate(cost)
+    }
+
+    /// The same as a candidate of the planner, with these costs.
+    pub const fn candidate(self, cost: Cost) -> Self {
+        KernelSpec {
+            cost: Some(cost),
+            ..self
+        }
     }
 
     /// The same for another element type.
@@ -212,6 +410,25 @@ impl KernelSpec {
             dynamic_shared: bytes,
             ..self
         }
+    }
+
+    /// Tiles along rows and along columns of one matrix of `problem`.
+    pub const fn tiles(&self, problem: &GemmProblem) -> [usize; 2] {
+        [
+            problem.m.div_ceil(self.tile.bm as usize),
+            problem.n.div_ceil(self.tile.bn as usize),
+        ]
+    }
+
+    /// Units of work of `problem` with k in one piece: tiles, or pairs of tiles, of all matrices.
+    pub fn units(&self, problem: &GemmProblem) -> usize {
+        let [m, n] = self.tiles(problem);
+        let [m, n] = match self.grid {
+            Grid::Pairs(Side::M) => [m.div_ceil(2), n],
+            Grid::Pairs(Side::N) => [m, n.div_ceil(2)],
+            _ => [m, n],
+        };
+        m.saturating_mul(n).saturating_mul(problem.batch())
     }
 
     /// Why this kernel cannot compute `problem` on `device`, or `None` if it can. `problem` is folded and valid.
@@ -257,6 +474,18 @@ impl KernelSpec {
                 self.needs.max_m, problem.m
             ));
         }
+        if self.needs.max_n != 0 && problem.n > self.needs.max_n as usize {
+            return Some(format!(
+                "it takes at most {} columns and the problem has {}",
+                self.needs.max_n, problem.n
+            ));
+        }
+        if self.grid != Grid::Tiles && self.units(problem) > MAX_SIZE {
+            return Some(format!(
+                "it would have {} tiles to count, and counts to {MAX_SIZE}",
+                self.units(problem)
+            ));
+        }
         let refused = |allowed: &[Access], access: Access| !allowed.is_empty() && !allowed.contains(&access);
         let a = problem.a.access(problem.m, problem.k, problem.dtype);
         if refused(self.needs.a, a) {
@@ -271,6 +500,21 @@ impl KernelSpec {
                 "B ({} × {}, strides {} and {}, aligned to {} bytes) is {b:?}, and it takes {:?}",
                 problem.k, problem.n, problem.b.row_stride, problem.b.col_stride, problem.b.align, self.needs.b
             ));
+        }
+        if self.copy_boxes.is_some() {
+            if problem.batch_dims[0] != 1 {
+                return Some("the copy engine walks at most three batch dimensions".into());
+            }
+            let strides = |layout: &OperandLayout| {
+                let [_, batch @ ..] = layout.batch_strides;
+                [layout.row_stride, layout.col_stride, batch[0], batch[1], batch[2]]
+            };
+            let outside = |stride: &i64| !(0..MAX_COPY_STRIDE).contains(stride);
+            if let Some(stride) = [&problem.a, &problem.b].into_iter().flat_map(strides).find(outside) {
+                return Some(format!(
+                    "the copy engine takes strides from 0 to {MAX_COPY_STRIDE}, not {stride}"
+                ));
+            }
         }
         None
     }
@@ -564,7 +808,7 @@ pub const TABLE: &[KernelSpec] = &[
         256,
         "block, warp and thread tiles",
     )
-    .candidate(0.73),
+    .candidate(Cost::measured(0.66, 0.660, 1, 6.0, 0.75)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_w64x64",
@@ -581,7 +825,7 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         "the same, 128 × 128",
     )
-    .candidate(0.71),
+    .candidate(Cost::measured(0.74, 0.444, 2, 4.0, 0.75)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128_t8x8",
@@ -597,8 +841,7 @@ pub const TABLE: &[KernelSpec] = &[
         Tile::block(64, 64, 8).warp(32, 32).thread(4, 8).stages(2),
         128,
         "the same, 64 × 64",
-    )
-    .candidate(0.52),
+    ),
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined",
@@ -608,7 +851,7 @@ pub const TABLE: &[KernelSpec] = &[
         "copies to shared memory without registers, three stages",
     )
     .dynamic_shared(75_264)
-    .candidate(0.75),
+    .candidate(Cost::measured(0.70, 0.700, 1, 6.0, 0.75)),
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined_128x128",
@@ -618,7 +861,303 @@ pub const TABLE: &[KernelSpec] = &[
         "the same, 128 × 128",
     )
     .dynamic_shared(50_688)
-    .candidate(0.75),
+    .candidate(Cost::measured(0.72, 0.540, 2, 6.0, 0.75)),
+    KernelSpec::few_rows(
+        "gemv_dot_m1",
+        1,
+        DOT_LINES,
+        128,
+        ALONG_COLS,
+        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_rows(
+        "gemv_dot_m2",
+        2,
+        DOT_LINES,
+        128,
+        ALONG_COLS,
+        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+    ),
+    KernelSpec::few_rows(
+        "gemv_dot_m4",
+        4,
+        DOT_LINES,
+        128,
+        ALONG_COLS,
+        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_rows(
+        "gemv_dot_m8",
+        8,
+        DOT_LINES,
+        128,
+        ALONG_COLS,
+        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+    ),
+    KernelSpec::few_rows(
+        "gemv_axpy_m1",
+        1,
+        AXPY_LINES,
+        256,
+        ALONG_ROWS,
+        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_rows(
+        "gemv_axpy_m2",
+        2,
+        AXPY_LINES,
+        256,
+        ALONG_ROWS,
+        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+    ),
+    KernelSpec::few_rows(
+        "gemv_axpy_m4",
+        4,
+        AXPY_LINES,
+        256,
+        ALONG_ROWS,
+        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_rows(
+        "gemv_axpy_m8",
+        8,
+        AXPY_LINES,
+        256,
+        ALONG_ROWS,
+        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+    ),
+    KernelSpec::few_cols(
+        "gemv_dot_n1",
+        1,
+        DOT_LINES,
+        128,
+        ALONG_ROWS,
+        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_cols(
+        "gemv_dot_n2",
+        2,
+        DOT_LINES,
+        128,
+        ALONG_ROWS,
+        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+    ),
+    KernelSpec::few_cols(
+        "gemv_dot_n4",
+        4,
+        DOT_LINES,
+        128,
+        ALONG_ROWS,
+        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_cols(
+        "gemv_dot_n8",
+        8,
+        DOT_LINES,
+        128,
+        ALONG_ROWS,
+        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+    ),
+    KernelSpec::few_cols(
+        "gemv_axpy_n1",
+        1,
+        AXPY_LINES,
+        256,
+        ALONG_COLS,
+        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_cols(
+        "gemv_axpy_n2",
+        2,
+        AXPY_LINES,
+        256,
+        ALONG_COLS,
+        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+    ),
+    KernelSpec::few_cols(
+        "gemv_axpy_n4",
+        4,
+        AXPY_LINES,
+        256,
+        ALONG_COLS,
+        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+    ),
+    KernelSpec::few_cols(
+        "gemv_axpy_n8",
+        8,
+        AXPY_LINES,
+        256,
+        ALONG_COLS,
+        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+    ),
+    KernelSpec::ffma(
+        "ffma_128x128",
+        Tile::block(128, 128, 16).thread(8, 16).stages(2),
+        128,
+        Cost::measured(0.74, 0.370, 2, 5.0, 0.75),
+    ),
+    KernelSpec::ffma(
+        "ffma_64x128",
+        Tile::block(64, 128, 16).thread(8, 8).stages(2),
+        128,
+        Cost::measured(0.64, 0.427, 3, 1.5, 0.75),
+    ),
+    KernelSpec::ffma(
+        "ffma_64x64",
+        Tile::block(64, 64, 32).thread(8, 8).stages(2),
+        128,
+        Cost::measured(0.62, 0.465, 2, 2.5, 0.75),
+    ),
+    KernelSpec::ffma(
+        "ffma_32x128",
+        Tile::block(32, 128, 32).thread(8, 8).stages(2),
+        128,
+        Cost::measured(0.60, 0.450, 2, 3.0, 0.75),
+    ),
+    KernelSpec::ffma(
+        "ffma_32x64",
+        Tile::block(32, 64, 32).thread(8, 8).stages(2),
+        64,
+        Cost::measured(0.62, 0.232, 4, 3.0, 0.75),
+    ),
+    KernelSpec::ffma(
+        "ffma_16x128",
+        Tile::block(16, 128, 32).thread(8, 8).stages(2),
+        128,
+        Cost::measured(0.44, 0.264, 2, 2.5, 0.75),
+    ),
+    KernelSpec::ffma(
+        "ffma_32x32",
+        Tile::block(32, 32, 32).thread(4, 8).stages(2),
+        64,
+        Cost::measured(0.52, 0.130, 8, 1.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_pair_nt",
+        Layout::NT,
+        Tile::block(128, 128, 32),
+        Grid::Pairs(Side::M),
+        Cost::measured(0.86, 0.860, 1, 3.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_pair_tt",
+        Layout::TT,
+        Tile::block(128, 128, 32),
+        Grid::Pairs(Side::M),
+        Cost::measured(0.84, 0.840, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_pair_nn",
+        Layout::NN,
+        Tile::block(128, 128, 32),
+        Grid::Pairs(Side::N),
+        Cost::measured(0.80, 0.800, 1, 2.5, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_nt",
+        Layout::NT,
+        Tile::block(128, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.86, 0.860, 1, 6.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_tt",
+        Layout::TT,
+        Tile::block(128, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.88, 0.880, 1, 6.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x128_nn",
+        Layout::NN,
+        Tile::block(128, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.84, 0.840, 1, 5.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x64_nt",
+        Layout::NT,
+        Tile::block(128, 64, 32),
+        Grid::Persistent,
+        Cost::measured(0.68, 0.680, 1, 5.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x32_nt",
+        Layout::NT,
+        Tile::block(128, 32, 32),
+        Grid::Persistent,
+        Cost::measured(0.46, 0.460, 1, 5.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x16_nt",
+        Layout::NT,
+        Tile::block(128, 16, 32),
+        Grid::Persistent,
+        Cost::measured(0.26, 0.260, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x64_tt",
+        Layout::TT,
+        Tile::block(128, 64, 32),
+        Grid::Persistent,
+        Cost::measured(0.68, 0.680, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x32_tt",
+        Layout::TT,
+        Tile::block(128, 32, 32),
+        Grid::Persistent,
+        Cost::measured(0.50, 0.500, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_128x16_tt",
+        Layout::TT,
+        Tile::block(128, 16, 32),
+        Grid::Persistent,
+        Cost::measured(0.28, 0.280, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_64x128_nt",
+        Layout::NT,
+        Tile::block(64, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.66, 0.660, 1, 5.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_32x128_nt",
+        Layout::NT,
+        Tile::block(32, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.44, 0.440, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_16x128_nt",
+        Layout::NT,
+        Tile::block(16, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.28, 0.280, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_64x128_nn",
+        Layout::NN,
+        Tile::block(64, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.66, 0.660, 1, 4.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_32x128_nn",
+        Layout::NN,
+        Tile::block(32, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.48, 0.480, 1, 3.0, 0.75),
+    ),
+    KernelSpec::tf32x3_sm90(
+        "gemm_tf32x3_sm90_16x128_nn",
+        Layout::NN,
+        Tile::block(16, 128, 32),
+        Grid::Persistent,
+        Cost::measured(0.28, 0.280, 1, 3.0, 0.75),
+    ),
 ];
 
 /// The row with this name.

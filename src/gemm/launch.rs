@@ -5,6 +5,7 @@ use super::plan::{Addresses, Plan};
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
+use std::ptr::null_mut;
 
 /// Stream-ordered scratch memory for the length of one launch.
 struct Workspace {
@@ -51,22 +52,48 @@ impl Workspace {
 pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream: sys::CUstream) -> Result<()> {
     let kernel = plan.kernel;
     let function = CurrentContext::get()?.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
+    // Kernels that read A and B through the copy engine take their tensor maps beside the arguments.
+    let mut maps = match plan.tensor_maps(at) {
+        Some([a, b]) => Some([a.encode()?, b.encode()?]),
+        None => None,
+    };
     let workspace = Workspace::allocate(plan.workspace_bytes, stream)?;
     let mut args: GemmArgs = plan.args(at, alpha, beta, workspace.address);
-    let mut parameters = [std::ptr::from_mut(&mut args).cast()];
-    // SAFETY: every kernel of the table takes one `GemmArgs` by value, which the driver copies before it returns. What
-    // the kernel does with the addresses in it is what the caller vouched for.
-    let launched = unsafe {
-        result::launch_kernel(
-            function.handle(),
-            (plan.grid[0], plan.grid[1], plan.grid[2]),
-            (kernel.threads, 1, 1),
-            kernel.dynamic_shared,
-            stream,
-            &mut parameters,
-        )
+    let mut parameters = [std::ptr::from_mut(&mut args).cast(), null_mut(), null_mut()];
+    if let Some([a, b]) = &mut maps {
+        parameters[1] = std::ptr::from_mut(a).cast();
+        parameters[2] = std::ptr::from_mut(b).cast();
     }
-    .map_err(|e| Error::driver("launching a product", e));
+    let mut cluster = cluster_attribute(plan.cluster);
+    let config = sys::CUlaunchConfig {
+        gridDimX: plan.grid[0],
+        gridDimY: plan.grid[1],
+        gridDimZ: plan.grid[2],
+        blockDimX: kernel.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: kernel.dynamic_shared,
+        hStream: stream,
+        attrs: &mut cluster,
+        numAttrs: u32::from(plan.cluster > 1),
+    };
+    // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has copy boxes, two tensor maps, all by value,
+    // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller
+    // vouched for.
+    let launched =
+        unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
+            .map_err(|e| Error::driver("launching a product", e));
     // The workspace goes back even where the launch failed; the launch's error is the one to report.
     launched.and(workspace.free())
+}
+
+/// That so many blocks, neighbours along x, are a cluster.
+fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
+    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+    value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        pad: [0; 4],
+        value,
+    }
 }

@@ -3,12 +3,17 @@
 pub mod args;
 #[cfg(feature = "cuda")]
 pub mod cache;
+pub mod choices;
+pub mod cost;
 pub mod cpu;
 pub mod kernels;
 #[cfg(feature = "cuda")]
 pub mod launch;
 pub mod plan;
 pub mod problem;
+pub mod tensor_map;
+#[cfg(feature = "cuda")]
+pub mod tune;
 
 pub use kernels::{KernelSpec, TABLE};
 pub use plan::{explain, Plan};

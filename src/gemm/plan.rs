@@ -2,8 +2,10 @@
 //! printed on any machine.
 
 use super::args::{GemmArgs, GemmOperand};
-use super::kernels::{self, Grid, KernelSpec};
-use super::problem::{GemmProblem, OperandLayout};
+use super::cost::predict_us;
+use super::kernels::{self, CopyBox, Grid, KernelSpec, SplitK};
+use super::problem::{Access, GemmProblem, OperandLayout};
+use super::tensor_map::TensorMap;
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 use std::fmt;
@@ -11,11 +13,12 @@ use std::fmt;
 /// CUDA's limit for the y and z dimensions of a grid; kernels loop over what lies beyond.
 const MAX_GRID_YZ: usize = 65_535;
 
-/// What a launch costs beside its arithmetic, in µs: measured on an H100 with an empty kernel.
-const LAUNCH_US: f64 = 2.5;
+/// Rows of tiles that kernels which choose their own tiles walk together, so that blocks that run at the same time share
+/// B in the L2.
+const GROUP_M: u32 = 8;
 
-/// Fraction of the datasheet's memory bandwidth that a streaming kernel reaches, measured on an H100.
-const MEMORY_EFFICIENCY: f64 = 0.85;
+/// The ways to cut k that the planner tries where a kernel can.
+const CLUSTER_SPLITS: [u32; 3] = [2, 4, 8];
 
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +29,8 @@ pub struct Plan {
     pub problem: GemmProblem,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
+    /// Blocks of a cluster, along x; 1: no clusters.
+    pub cluster: u32,
     /// Slices of k that are summed apart and then added in a fixed order; 1: none.
     pub split_k: u32,
     /// Length of a slice of k.
@@ -67,15 +72,24 @@ impl Plan {
     pub fn new(problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
         problem.validate().map_err(Error::Problem)?;
         let problem = problem.folded();
-        let best = kernels::TABLE
-            .iter()
-            .filter(|spec| spec.efficiency > 0.0 && spec.refusal(&problem, device).is_none())
-            .map(|spec| Plan::with(spec, problem, device))
-            .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
-        match best {
+        match Plan::candidates(&problem, device).min_by(cheaper) {
             Some(plan) => Ok(plan),
             None => Plan::forced(&kernels::TABLE[0], problem, device),
         }
+    }
+
+    /// Every plan with a kernel that the planner considers, for a valid, folded problem.
+    pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
+        kernels::TABLE
+            .iter()
+            .filter(|spec| spec.cost.is_some() && spec.refusal(problem, device).is_none())
+            .flat_map(|spec| Plan::variants(spec, *problem, device))
+    }
+
+    /// Whether this build has machine code for the kernel.
+    #[cfg(feature = "cuda")]
+    pub fn is_built(&self) -> bool {
+        crate::modules::module(self.kernel.file).is_some()
     }
 
     /// The kernel of this name, whether or not it is a good choice.
@@ -96,30 +110,96 @@ impl Plan {
                 kernel: spec.name,
                 reason,
             }),
-            None => Ok(Plan::with(spec, problem, device)),
+            None => Ok(Plan::variants(spec, problem, device)
+                .min_by(cheaper)
+                .unwrap_or_else(|| Plan::with(spec, problem, device, 1))),
         }
     }
 
-    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo) -> Self {
-        let tiles_m = problem.m.div_ceil(spec.tile.bm as usize);
-        let tiles_n = problem.n.div_ceil(spec.tile.bn as usize);
-        let grid = match spec.grid {
-            Grid::Tiles => [
-                tiles_n as u32,
-                tiles_m.min(MAX_GRID_YZ) as u32,
-                problem.batch().min(MAX_GRID_YZ) as u32,
-            ],
+    /// This kernel with k whole and with every cut of k that leaves no slice empty.
+    pub fn variants(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        device: &DeviceInfo,
+    ) -> impl Iterator<Item = Plan> + 'static {
+        let device = *device;
+        let cuts: &[u32] = match spec.split_k {
+            SplitK::Never => &[],
+            SplitK::Cluster => &CLUSTER_SPLITS,
+        };
+        let units = spec.units(&problem);
+        std::iter::once(1)
+            .chain(cuts.iter().copied().filter(move |&cut| {
+                // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
+                let steps = problem.k.div_ceil(spec.tile.bk as usize);
+                let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
+                whole && units * (cut as usize) < 2 * device.sm_count as usize
+            }))
+            .map(move |cut| Plan::with(spec, problem, &device, cut))
+    }
+
+    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo, split_k: u32) -> Self {
+        let [tiles_m, tiles_n] = spec.tiles(&problem);
+        let units = spec.units(&problem) as u32;
+        let sms = device.sm_count.max(1);
+        let (grid, cluster) = match spec.grid {
+            Grid::Tiles => (
+                [
+                    tiles_n as u32,
+                    tiles_m.min(MAX_GRID_YZ) as u32,
+                    problem.batch().min(MAX_GRID_YZ) as u32,
+                ],
+                1,
+            ),
+            Grid::Units => ([units * split_k, 1, 1], 1),
+            Grid::Persistent if split_k > 1 => ([units * split_k, 1, 1], split_k),
+            Grid::Persistent => ([units.min(sms), 1, 1], 1),
+            Grid::Pairs(_) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
+        };
+        let k_slice = match split_k {
+            1 => problem.k as u32,
+            _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
         };
         Plan {
             kernel: spec,
             problem,
             grid,
-            split_k: 1,
-            k_slice: problem.k as u32,
-            group_m: 1,
+            cluster,
+            split_k,
+            k_slice,
+            group_m: GROUP_M,
             workspace_bytes: 0,
-            predicted_us: predict_us(spec, &problem, device),
+            predicted_us: predict_us(spec, &problem, device, split_k, k_slice),
         }
+    }
+
+    /// What the copy engine has to know of A and B, for a kernel that reads them through it.
+    pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 2]> {
+        let [box_a, box_b] = self.kernel.copy_boxes?;
+        let problem = &self.problem;
+        let map = |layout: &OperandLayout, rows: usize, cols: usize, address: u64, copy_box: CopyBox| {
+            let along_rows = matches!(
+                layout.access(rows, cols, problem.dtype),
+                Access::ColVector | Access::ColScalar
+            );
+            let (inner, outer, stride) = if along_rows {
+                (rows, cols, layout.col_stride)
+            } else {
+                (cols, rows, layout.row_stride)
+            };
+            TensorMap::new(
+                address,
+                [inner, outer],
+                stride,
+                &problem.batch_dims,
+                &layout.batch_strides,
+                copy_box,
+            )
+        };
+        Some([
+            map(&problem.a, problem.m, problem.k, at.a, box_a),
+            map(&problem.b, problem.k, problem.n, at.b, box_b),
+        ])
     }
 
     /// The argument of the kernel: this plan with addresses and scalars. Pure, so that it can be checked anywhere.
@@ -191,18 +271,9 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Time by arithmetic (the busiest multiprocessor's tiles) or by memory, whichever is longer, plus the launch.
-fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo) -> f64 {
-    let tile = spec.tile;
-    let tiles = problem.m.div_ceil(tile.bm as usize) * problem.n.div_ceil(tile.bn as usize) * problem.batch();
-    let busiest = tiles.div_ceil(device.sm_count as usize) as f64;
-    let tile_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * problem.k as f64;
-    // TFLOP/s to FLOP/µs: 1e6.
-    let rate = device.fp32_peak_tflops() * 1e6 / device.sm_count as f64 * spec.efficiency.max(0.01) as f64;
-    let arithmetic_us = busiest * tile_flops / rate;
-    // GB/s to bytes/µs: 1e3.
-    let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * MEMORY_EFFICIENCY);
-    LAUNCH_US + arithmetic_us.max(memory_us)
+/// The order of plans by predicted time.
+pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
+    x.predicted_us.total_cmp(&y.predicted_us)
 }
 
 /// What the planner makes of a problem: every row of the table with its predicted time or the reason of its refusal,
@@ -224,8 +295,10 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
         .map(|spec| {
             let verdict = match spec.refusal(&folded, device) {
                 Some(reason) => Err(reason),
-                None if spec.efficiency == 0.0 => Err("only by name".into()),
-                None => Ok(predict_us(spec, &folded, device)),
+                None if spec.cost.is_none() => Err("only by name".into()),
+                None => Ok(Plan::variants(spec, folded, device)
+                    .map(|plan| plan.predicted_us)
+                    .fold(f64::INFINITY, f64::min)),
             };
             (spec, verdict)
         })
@@ -285,6 +358,74 @@ mod tests {
     }
 
     #[test]
+    fn a_few_rows_stream_the_weights_in_either_storage_order() {
+        let kernel = |m, n, k, b| {
+            let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), b);
+            Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
+        };
+        assert_eq!(kernel(1, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m1");
+        assert_eq!(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m4");
+        assert_eq!(kernel(8, 4096, 4096, OperandLayout::row_major(4096)), "gemv_axpy_m8");
+        assert_eq!(kernel(4096, 1, 4096, OperandLayout::row_major(1)), "gemv_dot_n1");
+    }
+
+    #[test]
+    fn tensor_cores_are_used_where_precision_device_and_operands_allow() {
+        let plan = |precision, b: OperandLayout, device: &DeviceInfo| {
+            let mut problem = GemmProblem::new(2048, 2048, 2048, OperandLayout::row_major(2048), b);
+            problem.precision = precision;
+            Plan::new(&problem, device).unwrap()
+        };
+        let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
+        let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
+        assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
+        for (precision, b, device) in [
+            (Precision::Fp32Strict, col, DeviceInfo::H100),
+            (Precision::Fp32, col, DeviceInfo::A100),
+            (Precision::Fp32, row.with_align(4), DeviceInfo::H100),
+        ] {
+            let plan = plan(precision, b, &device);
+            assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
+        }
+    }
+
+    #[test]
+    fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
+        let plan = |m, n, k| {
+            let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+            Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        };
+        let cut = plan(64, 768, 3072);
+        assert!(cut.split_k > 1, "{cut}");
+        assert_eq!(cut.cluster, cut.split_k);
+        assert_eq!(plan(8192, 8192, 8192).split_k, 1);
+        for k in [1, 31, 33, 96, 100, 257, 1000] {
+            for spec in kernels::TABLE {
+                let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+                for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
+                    assert!((plan.split_k - 1) * plan.k_slice < k as u32, "{plan}");
+                    assert!(plan.split_k * plan.k_slice >= k as u32, "{plan}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fused_epilogue_gets_a_kernel_that_has_it() {
+        for device in [DeviceInfo::H100, DeviceInfo::RTX_4090] {
+            for (m, n, k) in [(1, 1, 1), (5, 700, 33), (300, 10, 7), (4096, 4096, 768)] {
+                let mut problem = GemmProblem::row_major(m, n, k);
+                problem.a = OperandLayout::strided(3 * k as i64, 3);
+                problem.b = OperandLayout::strided(3 * n as i64, 3);
+                problem.epilogue.bias = true;
+                problem.epilogue.activation = Activation::GeluErf;
+                let plan = Plan::new(&problem, &device).unwrap();
+                assert_eq!(plan.kernel.refusal(&plan.problem, &device), None);
+            }
+        }
+    }
+
+    #[test]
     fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
         let problem = GemmProblem::row_major(64, 64, 64);
         let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
@@ -325,6 +466,7 @@ mod tests {
             kernel: &kernels::TABLE[0],
             problem,
             grid: [1, 1, 1],
+            cluster: 1,
             split_k: 2,
             k_slice: 5,
             group_m: 8,

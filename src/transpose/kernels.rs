@@ -90,8 +90,24 @@ pub struct Instance {
     pub tile_cols: usize,
     /// Threads of a block.
     pub threads: u32,
-    /// Bytes of dynamic shared memory of a block.
+    /// The planner takes it only for so many bytes or more: for less, another kernel is faster for this size of element.
+    pub min_bytes: usize,
+    /// Bytes of dynamic shared memory of a block: more than its tile needs where fewer blocks on a multiprocessor are
+    /// faster, because memory then changes between fewer of its rows.
     pub dynamic_shared: u32,
+}
+
+impl Instance {
+    /// Bytes of dynamic shared memory for a launch that streams past the L2, or that finds its data in it. There every
+    /// block that fits helps.
+    pub fn shared(&self, streaming: bool) -> u32 {
+        let tile = self.tile_rows * self.tile_cols * self.element_size;
+        if streaming {
+            self.dynamic_shared
+        } else {
+            self.dynamic_shared.min(tile as u32)
+        }
+    }
 }
 
 /// A row of the table.
@@ -205,7 +221,10 @@ impl TransposeKernel {
         let bytes = matrices.rows * matrices.cols * matrices.count() * element_size;
         let short = matrices.rows.min(matrices.cols) * element_size;
         let narrow = max_short_bytes == 0 || short < max_short_bytes || !aligned(matrices, element_size, align);
-        (bytes >= min_bytes && narrow).then_some(order)
+        let least = self
+            .instance(element_size)
+            .map_or(min_bytes, |instance| instance.min_bytes.max(min_bytes));
+        (bytes >= least && narrow).then_some(order)
     }
 }
 
@@ -220,9 +239,10 @@ fn aligned(matrices: &Matrices, element_size: usize, align: usize) -> bool {
         && matrices.outer.iter().all(|axis| whole(axis.src) && whole(axis.dst))
 }
 
-/// The instances of a kernel: its symbol without the size, then for each size tile, threads and dynamic shared memory.
+/// The instances of a kernel: its symbol without the size, then for each size tile and threads, dynamic shared memory, and from how
+/// many bytes on the planner takes it.
 macro_rules! instances {
-    ($name:literal; $($size:literal => $rows:literal by $cols:literal, $threads:literal $(, shared $shared:literal)?;)*) => {
+    ($name:literal; $($size:literal => $rows:literal by $cols:literal, $threads:literal $(, shared $shared:literal)? $(, from $from:expr)?;)*) => {
         &[$(Instance {
             element_size: $size,
             entry: concat!($name, "_b", $size),
@@ -230,12 +250,16 @@ macro_rules! instances {
             tile_cols: $cols,
             threads: $threads,
             dynamic_shared: 0 $(+ $shared)?,
+            min_bytes: 0 $(+ $from)?,
         }),*]
     };
 }
 
 /// From here on throughput counts for more than how soon a kernel starts.
 const MANY_BYTES: usize = 4 << 20;
+
+/// From here on source and destination together are more than the L2 of an H100 holds.
+const BEYOND_L2: usize = 24 << 20;
 
 /// Every kernel: the copies, then the transpositions, in the order of the ladder.
 pub const TABLE: &[TransposeKernel] = &[
@@ -275,6 +299,22 @@ pub const TABLE: &[TransposeKernel] = &[
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 1,
+            min_bytes: BEYOND_L2,
+            max_short_bytes: 0,
+        },
+    },
+    TransposeKernel {
+        name: "copy_03_rows_two",
+        file: "transpose/copy_03_rows",
+        summary: "the same with two loads under way, for what the L2 holds",
+        role: Role::Rung(3),
+        moves: Moves::Rows,
+        tiling: Tiling::Runs { elements: 512 },
+        walk_rows: false,
+        instances: instances!("copy_03_rows_two"; 1 => 1 by 512, 256; 2 => 1 by 512, 256; 4 => 1 by 512, 256; 8 => 1 by 512, 256; 16 => 1 by 512, 256;),
+        needs: Needs::NOTHING,
+        choice: Choice::Preferred {
+            order: 2,
             min_bytes: 0,
             max_short_bytes: 0,
         },
@@ -339,7 +379,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_05_swizzled"; 1 => 128 by 128, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256;),
+        instances: instances!("transpose_05_swizzled"; 1 => 128 by 128, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from BEYOND_L2;),
         needs: Needs {
             unit_strides: true,
             aligned: true,
@@ -359,7 +399,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752; 2 => 64 by 64, 64, shared 43008; 4 => 64 by 64, 256, shared 65536; 8 => 32 by 32, 256, shared 43008;),
+        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752; 2 => 64 by 64, 64, shared 43008; 4 => 64 by 64, 256, shared 65536; 8 => 32 by 32, 256, shared 43008, from BEYOND_L2;),
         needs: Needs {
             only_capability: Some(90),
             unit_strides: true,
@@ -380,7 +420,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Shifted,
         walk_rows: true,
-        instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256;),
+        instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from BEYOND_L2;),
         needs: Needs {
             unit_strides: true,
             ..Needs::NOTHING

@@ -70,7 +70,7 @@ unsafe fn launch_piece(
             function.handle(),
             (piece.blocks, 1, 1),
             (instance.threads, 1, 1),
-            instance.dynamic_shared,
+            instance.shared(plan.streaming),
             stream,
             &mut parameters,
         )

@@ -2,6 +2,8 @@
 //! [`kernels`] what there is, [`plan`] how it is done, `launch` (with the feature `cuda`) does it on a GPU and [`cpu`] on the CPU.
 
 pub mod args;
+#[cfg(feature = "cuda")]
+pub mod cache;
 pub mod cpu;
 pub mod kernels;
 #[cfg(feature = "cuda")]

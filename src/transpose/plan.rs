@@ -355,7 +355,10 @@ mod tests {
         assert_eq!(name(&[4095, 4097], &[1, 0], 4), "transpose_07_unaligned");
         assert_eq!(name(&[3, 10_000_000], &[1, 0], 4), "transpose_08_few_rows");
         assert_eq!(name(&[10_000_000, 3], &[1, 0], 4), "transpose_09_few_cols");
-        assert_eq!(name(&[32, 128, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows");
+        assert_eq!(name(&[32, 128, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows_two");
+        assert_eq!(name(&[64, 512, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows"); // more than the L2 holds
+        assert_eq!(name(&[1024, 1024], &[1, 0], 8), "transpose_03_padded");
+        assert_eq!(name(&[4096, 4096], &[1, 0], 8), "transpose_06_tma");
         assert_eq!(name(&[31, 101], &[1, 0], 4), "transpose_03_padded");
         assert_eq!(name(&[16, 64, 16, 64, 4], &[1, 0, 3, 2, 4], 4), "transpose_03_padded"); // 16-byte elements
         assert_eq!(name(&[77, 1], &[1, 0], 4), "copy");
@@ -403,10 +406,7 @@ mod tests {
         assert_eq!(blocks(&[64, 512, 768], &[0, 2, 1], 4), [64 * 8 * 12]);
         assert_eq!(blocks(&[4095, 4097], &[1, 0], 4), [65 * 65]); // 4095 rows and up to 3 before them
         assert_eq!(blocks(&[3, 10_000_000], &[1, 0], 4), [10_000_000u32.div_ceil(1360)]);
-        assert_eq!(
-            blocks(&[32, 128, 12, 64], &[0, 2, 1, 3], 4),
-            [32 * 128 * 12 * 16 / 1024]
-        );
+        assert_eq!(blocks(&[32, 128, 12, 64], &[0, 2, 1, 3], 4), [32 * 128 * 12 * 16 / 512]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use std::fmt;
 
 /// A dimension of a permutation: `extent` steps, each of `src` elements in the source and `dst` in the destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Axis {
     /// Number of steps.
     pub extent: usize,
@@ -35,7 +35,7 @@ impl Axis {
 /// assert!(matches!(batch.movement(), Movement::Matrix(m) if m.rows == 512 && m.cols == 768));
 /// # Ok::<(), candle_sgemm::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TransposeProblem {
     /// Bytes of an element: 1, 2, 4, 8 or 16.
     pub element_size: usize,

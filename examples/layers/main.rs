@@ -1,0 +1,57 @@
+//! Layers and small networks as stock candle computes them, with this crate's products but nothing fused, and fused, in
+//! one process on the same weights. Times are those of a program that calls one layer after the other: what the host
+//! takes counts.
+//!
+//!     cargo run --release --features cuda --example layers -- --out out
+//!     cargo run --release --features cuda --example layers -- --precision fp32-strict
+
+#[path = "../../benches/support/mod.rs"]
+mod support;
+
+#[cfg(feature = "cuda")]
+mod measure;
+
+use anyhow::Result;
+use candle_sgemm::Precision;
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Stock candle, this crate unfused and this crate fused: linear layers and MLPs on one GPU, in one process.
+#[derive(Parser, Debug)]
+#[command(name = "layers")]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))] // without a GPU nothing is measured
+struct Arguments {
+    /// What arithmetic our products may use: fp32, fp32-strict or tf32; several with commas
+    #[arg(long, default_value = "fp32-strict,fp32", value_delimiter = ',')]
+    precision: Vec<Precision>,
+    /// Write JSON, CSV and SVG files into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Samples of which the median counts
+    #[arg(long, default_value_t = 9)]
+    samples: usize,
+    /// Length of a sample in milliseconds
+    #[arg(long, default_value_t = 4.0)]
+    sample_ms: f64,
+}
+
+#[cfg(feature = "cuda")]
+fn run(arguments: &Arguments) -> Result<()> {
+    measure::run(arguments)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn run(_: &Arguments) -> Result<()> {
+    anyhow::bail!("nothing was measured: this build has no GPU support; build with --features cuda (README.md says what that needs)")
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("layers: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Stacks of fully connected layers.
+
+use super::linear::{linear_b, Linear};
+use crate::gemm::Activation;
+use candle_core::{bail, Module, Result, Tensor};
+use candle_nn::VarBuilder;
+
+/// A multilayer perceptron: linear layers one after the other, each with its own activation, one kernel a layer.
+///
+/// ```
+/// use candle_core::{DType, Device, Module, Tensor};
+/// use candle_nn::{VarBuilder, VarMap};
+/// use candle_sgemm::{Activation, Mlp};
+///
+/// let variables = VarMap::new();
+/// let vb = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu);
+/// let mlp = Mlp::new(&[784, 512, 512, 10], Activation::Relu, vb)?;
+/// let logits = mlp.forward(&Tensor::zeros((64, 784), DType::F32, &Device::Cpu)?)?;
+/// assert_eq!(logits.dims(), [64, 10]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mlp {
+    layers: Vec<Linear>,
+}
+
+impl Mlp {
+    /// Layers of these widths with biases, from `vb.pp("0")`, `vb.pp("1")` and so on; `activation` follows all but the last.
+    ///
+    /// # Errors
+    ///
+    /// Fewer than two widths; those of `VarBuilder`.
+    pub fn new(widths: &[usize], activation: Activation, vb: VarBuilder) -> Result<Self> {
+        if widths.len() < 2 {
+            bail!("an MLP needs at least the widths of its input and its output, not {widths:?}");
+        }
+        let last = widths.len() - 2;
+        let layers = widths.windows(2).enumerate().map(|(i, pair)| {
+            let layer = linear_b(pair[0], pair[1], true, vb.pp(i))?;
+            Ok(match i {
+                i if i == last => layer,
+                _ => layer.with_activation(activation),
+            })
+        });
+        Ok(Mlp {
+            layers: layers.collect::<Result<_>>()?,
+        })
+    }
+
+    /// These layers, with the activations that they have.
+    pub fn from_layers(layers: Vec<Linear>) -> Self {
+        Mlp { layers }
+    }
+
+    /// The layers, first to last.
+    pub fn layers(&self) -> &[Linear] {
+        &self.layers
+    }
+
+    /// [`Linear::prepare`] for every layer.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn prepare(self) -> Result<Self> {
+        let layers = self.layers.into_iter().map(Linear::prepare);
+        Ok(Mlp {
+            layers: layers.collect::<Result<_>>()?,
+        })
+    }
+}
+
+impl Module for Mlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let Some((first, rest)) = self.layers.split_first() else {
+            return Ok(x.clone());
+        };
+        rest.iter().try_fold(first.forward(x)?, |x, layer| layer.forward(&x))
+    }
+}
+
+/// The gated feed-forward layer `down(activation(gate(x)) ⊙ up(x))` of today's language models: SwiGLU with
+/// [`Activation::Silu`], GEGLU with [`Activation::GeluTanh`] or [`Activation::GeluErf`].
+///
+/// The gate's activation and the residual are part of their products.
+///
+/// ```
+/// use candle_core::{DType, Device, Module, Tensor};
+/// use candle_nn::{VarBuilder, VarMap};
+/// use candle_sgemm::{Activation, GatedMlp};
+///
+/// let variables = VarMap::new();
+/// let vb = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu);
+/// let mlp = GatedMlp::new(64, 256, Activation::Silu, false, vb)?;
+/// let y = mlp.forward(&Tensor::zeros((2, 7, 64), DType::F32, &Device::Cpu)?)?;
+/// assert_eq!(y.dims(), [2, 7, 64]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GatedMlp {
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+impl GatedMlp {
+    /// Layers `gate_proj`, `up_proj` (hidden, width) and `down_proj` (width, hidden) of `vb`, with or without biases.
+    ///
+    /// # Errors
+    ///
+    /// Those of `VarBuilder`.
+    pub fn new(width: usize, hidden: usize, activation: Activation, bias: bool, vb: VarBuilder) -> Result<Self> {
+        GatedMlp::from_layers(
+            linear_b(width, hidden, bias, vb.pp("gate_proj"))?,
+            linear_b(width, hidden, bias, vb.pp("up_proj"))?,
+            linear_b(hidden, width, bias, vb.pp("down_proj"))?,
+            activation,
+        )
+    }
+
+    /// These layers; `activation` follows the gate.
+    ///
+    /// # Errors
+    ///
+    /// If gate and up have different shapes, or down does not take what they give.
+    pub fn from_layers(gate: Linear, up: Linear, down: Linear, activation: Activation) -> Result<Self> {
+        let (gate_dims, up_dims) = (gate.weight().dims2()?, up.weight().dims2()?);
+        if gate_dims != up_dims || down.weight().dim(1)? != gate_dims.0 {
+            bail!(
+                "the weights of a gated MLP do not fit: gate {:?}, up {:?}, down {:?}",
+                gate.weight().shape(),
+                up.weight().shape(),
+                down.weight().shape()
+            );
+        }
+        Ok(GatedMlp {
+            gate: gate.with_activation(activation),
+            up,
+            down,
+        })
+    }
+
+    /// [`Linear::prepare`] for every layer.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn prepare(self) -> Result<Self> {
+        Ok(GatedMlp {
+            gate: self.gate.prepare()?,
+            up: self.up.prepare()?,
+            down: self.down.prepare()?,
+        })
+    }
+
+    /// The layer's result plus `residual`, added in the last product.
+    ///
+    /// # Errors
+    ///
+    /// As [`Linear::forward_residual`].
+    pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        self.down.forward_residual(&self.gated(x)?, residual)
+    }
+
+    fn gated(&self, x: &Tensor) -> Result<Tensor> {
+        self.gate.forward(x)? * self.up.forward(x)?
+    }
+}
+
+impl Module for GatedMlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(&self.gated(x)?)
+    }
+}

@@ -1,0 +1,92 @@
+//! What a kernel costs: the model by which the planner compares kernels. Its constants are measured on an H100 and stand
+//! in the rows of the kernel table; clock, lanes and multiprocessors of the device at hand scale them.
+
+use super::kernels::{Arithmetic, Grid, KernelSpec};
+use super::problem::GemmProblem;
+use crate::device::DeviceInfo;
+
+/// What a launch costs beside its work, in µs: measured on an H100 with an empty kernel.
+const LAUNCH_US: f64 = 2.2;
+
+/// What a cut of k costs beside its blocks, in µs, and the fraction of the multiprocessors on which clusters of so many
+/// blocks find room: a cluster lives within one group of multiprocessors, and groups differ in size.
+const fn cluster(blocks: u32) -> (f64, f64) {
+    match blocks {
+        1 => (0.0, 1.0),
+        2 => (1.0, 1.0),
+        4 => (1.2, 0.93),
+        _ => (1.6, 0.85),
+    }
+}
+
+/// The costs of a kernel's block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Fraction of the arithmetic's peak that a multiprocessor reaches when it holds all the blocks it can.
+    pub full: f32,
+    /// The same when it holds only one.
+    pub solo: f32,
+    /// Blocks that a multiprocessor holds.
+    pub resident: u32,
+    /// What a block takes beside its multiplications (first loads, epilogue), in µs.
+    pub setup_us: f32,
+    /// Fraction of the datasheet's memory bandwidth that it reaches where memory is the limit.
+    pub stream: f32,
+}
+
+impl Cost {
+    /// These costs, in the order of the fields.
+    pub const fn measured(full: f32, solo: f32, resident: u32, setup_us: f32, stream: f32) -> Self {
+        Cost {
+            full,
+            solo,
+            resident,
+            setup_us,
+            stream,
+        }
+    }
+}
+
+/// The time of `problem` in µs with k in `split_k` slices of `k_slice`, by arithmetic or by memory, whichever is longer.
+/// Infinite for a kernel whose costs are unknown.
+pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo, split_k: u32, k_slice: u32) -> f64 {
+    let Some(cost) = spec.cost else {
+        return f64::INFINITY;
+    };
+    let tile = spec.tile;
+    let (split_us, share) = cluster(split_k);
+    let slots = ((device.sm_count as f64 * share) as u32 / split_k * split_k).max(1) as usize;
+    let blocks = spec.units(problem).saturating_mul(match spec.grid {
+        Grid::Pairs(_) => 2,
+        _ => split_k as usize,
+    });
+
+    let flops = 2.0 * tile.bm as f64 * tile.bn as f64 * (k_slice as f64 / tile.bk as f64).ceil() * tile.bk as f64;
+    let peak = device.peak_flops_per_us(spec.arithmetic);
+    // The time of a multiprocessor that works on so many blocks at once.
+    let together = |blocks: f64| {
+        let rate = peak * (cost.full as f64).min(cost.solo as f64 * blocks);
+        cost.setup_us as f64 + blocks * flops / rate
+    };
+    let wave = slots * cost.resident as usize;
+    let rest = blocks % wave;
+    let mut arithmetic_us = (blocks / wave) as f64 * together(cost.resident as f64);
+    if rest > 0 {
+        arithmetic_us += together(rest.div_ceil(slots) as f64);
+    }
+    // GB/s to bytes/µs: 1e3.
+    let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * cost.stream as f64);
+    LAUNCH_US + split_us + arithmetic_us.max(memory_us)
+}
+
+impl DeviceInfo {
+    /// Floating-point operations that a multiprocessor does in a µs at most. Three TF32 products count as one.
+    fn peak_flops_per_us(&self, arithmetic: Arithmetic) -> f64 {
+        let a_clock = match arithmetic {
+            Arithmetic::Ffma => 2 * self.fp32_lanes(),
+            Arithmetic::Tf32 => self.tf32_flops_per_clock(),
+            Arithmetic::Tf32x3 => self.tf32_flops_per_clock() / 3,
+        };
+        a_clock as f64 * self.clock_mhz as f64
+    }
+}

@@ -1,0 +1,117 @@
+//! What the copy engine (TMA) of Hopper has to know of an operand, as plain data.
+
+use super::kernels::CopyBox;
+use super::problem::MAX_BATCH_DIMS;
+
+/// Dimensions of every tensor map: contiguous, other, and three of the batch.
+const RANK: usize = 5;
+/// Strides are multiples of this many bytes, also of dimensions that are never stepped along.
+const STRIDE_UNIT: u64 = 16;
+const ELEMENT: u64 = std::mem::size_of::<f32>() as u64;
+
+/// An FP32 operand as the copy engine sees it, innermost dimension first: contiguous dimension, other dimension, batch
+/// dimensions 3, 2 and 1. A batch dimension along which the operand is broadcast has extent 1, and kernels give 0 for its
+/// coordinate. What lies outside is read as 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorMap {
+    /// Device address of the first element, a multiple of 16.
+    pub address: u64,
+    /// Elements.
+    pub extents: [u64; RANK],
+    /// Bytes between neighbours in dimensions 1 to 4.
+    pub strides: [u64; RANK - 1],
+    /// What one copy brings.
+    pub copy_box: [u32; RANK],
+}
+
+impl TensorMap {
+    /// An operand of `inner` × `outer` elements with `stride` elements between neighbours of the outer dimension.
+    ///
+    /// Strides are not negative (a kernel's row refuses those).
+    pub fn new(
+        address: u64,
+        [inner, outer]: [usize; 2],
+        stride: i64,
+        batch_dims: &[usize; MAX_BATCH_DIMS],
+        batch_strides: &[i64; MAX_BATCH_DIMS],
+        copy_box: CopyBox,
+    ) -> Self {
+        let mut extents = [inner as u64, outer as u64, 1, 1, 1];
+        let mut strides = [STRIDE_UNIT; RANK - 1];
+        if outer > 1 {
+            strides[0] = stride as u64 * ELEMENT;
+        }
+        for place in 0..RANK - 2 {
+            let dim = MAX_BATCH_DIMS - 1 - place;
+            if batch_dims[dim] > 1 && batch_strides[dim] != 0 {
+                extents[2 + place] = batch_dims[dim] as u64;
+                strides[1 + place] = batch_strides[dim] as u64 * ELEMENT;
+            }
+        }
+        TensorMap {
+            address,
+            extents,
+            strides,
+            copy_box: [copy_box.inner, copy_box.outer, 1, 1, 1],
+        }
+    }
+
+    /// The driver's form of it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver objects to.
+    #[cfg(feature = "cuda")]
+    pub(super) fn encode(&self) -> crate::error::Result<cudarc::driver::sys::CUtensorMap> {
+        use cudarc::driver::sys;
+        let steps = [1u32; RANK];
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        // SAFETY: every pointer is to a local array of RANK elements (strides: one less); the address is only written
+        // into the map.
+        unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut map,
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                RANK as u32,
+                self.address as *mut std::ffi::c_void,
+                self.extents.as_ptr(),
+                self.strides.as_ptr(),
+                self.copy_box.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()
+        .map_err(|e| crate::error::Error::driver("describing an operand to the copy engine", e))?;
+        Ok(map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broadcast_dimension_has_one_element_and_any_legal_stride() {
+        let map = TensorMap::new(
+            256,
+            [40, 9],
+            48,
+            &[1, 5, 6, 7],
+            &[0, 4000, 0, 480],
+            CopyBox::new(32, 128),
+        );
+        assert_eq!(map.extents, [40, 9, 7, 1, 5]);
+        assert_eq!(map.strides, [48 * 4, 480 * 4, 16, 4000 * 4]);
+        assert_eq!(map.copy_box, [32, 128, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_single_row_needs_no_stride() {
+        let map = TensorMap::new(0, [10, 1], 3, &[1; 4], &[0; 4], CopyBox::new(32, 16));
+        assert_eq!(map.strides, [16; 4]);
+    }
+}

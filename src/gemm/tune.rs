@@ -1,0 +1,260 @@
+//! Choosing by measurement: the planner's candidates for a problem are timed once on the device, and the winner is kept
+//! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
+
+use super::choices::{Choice, Choices};
+use super::launch::launch;
+use super::plan::{Addresses, Plan};
+use super::problem::{GemmProblem, OperandLayout};
+use crate::device::CurrentContext;
+use crate::error::{Error, Result};
+use cudarc::driver::{result, sys};
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Set to `1`, it has every new problem tuned.
+pub const TUNE_VARIABLE: &str = "CANDLE_SGEMM_TUNE";
+
+/// Candidates that are measured: those that the cost model puts first.
+const MAX_CANDIDATES: usize = 24;
+/// Candidates that the cost model puts so many times above the best one are not measured.
+const MAX_RATIO: f64 = 4.0;
+/// The median of so many samples counts.
+const SAMPLES: usize = 7;
+/// Launches are repeated until a sample takes about so long, in µs.
+const SAMPLE_US: f64 = 300.0;
+const MAX_LAUNCHES: f64 = 50.0;
+/// A model finds its weights cold: operands are rotated through so many times the L2 cache, in at most so many copies.
+const L2_TIMES: u64 = 2;
+const MAX_COPIES: u64 = 8;
+
+/// Whether [`TUNE_VARIABLE`] asks for tuning. Read once.
+pub fn asked_for() -> bool {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    *ASKED.get_or_init(|| std::env::var(TUNE_VARIABLE).is_ok_and(|value| !matches!(value.as_str(), "" | "0")))
+}
+
+/// The fastest plan for `problem` on the device of the context that is current on this thread: out of the user's cache
+/// file, or measured now (which takes some milliseconds and waits for the device).
+///
+/// # Errors
+///
+/// [`Error::Problem`] for a problem that has no plan; [`Error::Driver`] if measuring fails, for example for want of memory
+/// for a second set of operands.
+pub fn tune(problem: &GemmProblem) -> Result<Plan> {
+    let context = CurrentContext::get()?;
+    problem.validate().map_err(Error::Problem)?;
+    let problem = problem.folded();
+    let gpu = device_words()?;
+    let mut all = choices().lock().unwrap_or_else(PoisonError::into_inner);
+    let choices = all
+        .entry(gpu.clone())
+        .or_insert_with(|| Choices::of_user(&gpu.0, &gpu.1));
+    if let Some(plan) = choices
+        .get(&problem)
+        .and_then(|choice| chosen(choice, &problem, &context))
+    {
+        return Ok(plan);
+    }
+    let (plan, us) = measure(&problem, &context)?;
+    let choice = Choice {
+        kernel: plan.kernel.name.to_string(),
+        split_k: plan.split_k,
+        us,
+    };
+    if let Err(error) = choices.insert(&problem, choice) {
+        eprintln!("candle-sgemm: cannot keep a kernel choice for the next process: {error}");
+    }
+    Ok(plan)
+}
+
+/// Choices by name of the GPU and version of the driver.
+type AllChoices = Mutex<HashMap<(String, String), Choices>>;
+
+fn choices() -> &'static AllChoices {
+    static CHOICES: OnceLock<AllChoices> = OnceLock::new();
+    CHOICES.get_or_init(AllChoices::default)
+}
+
+fn device_words() -> Result<(String, String)> {
+    let say = |e| Error::driver("describing the GPU", e);
+    let (mut device, mut version) = (0, 0);
+    // SAFETY: the integers outlive the calls.
+    unsafe {
+        sys::cuCtxGetDevice(&mut device).result().map_err(say)?;
+        sys::cuDriverGetVersion(&mut version).result().map_err(say)?;
+    }
+    let name = result::device::get_name(device).map_err(say)?;
+    Ok((name, version.to_string()))
+}
+
+/// The plan that a choice names, if this build still has it.
+fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Option<Plan> {
+    Plan::candidates(problem, context.info())
+        .find(|plan| plan.kernel.name == choice.kernel && plan.split_k == choice.split_k && plan.is_built())
+}
+
+/// The fastest candidate and its time in µs.
+fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
+    let mut plans: Vec<Plan> = Plan::candidates(problem, context.info())
+        .filter(Plan::is_built)
+        .collect();
+    plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+    let limit = plans.first().map_or(0.0, |plan| plan.predicted_us * MAX_RATIO);
+    plans.retain(|plan| plan.predicted_us <= limit);
+    plans.truncate(MAX_CANDIDATES);
+    let Some(first) = plans.first() else {
+        return Ok((Plan::new(problem, context.info())?, f64::INFINITY));
+    };
+    let bench = Bench::new(problem, context)?;
+    let mut best = (*first, f64::INFINITY);
+    for plan in plans {
+        let us = bench.time(&plan)?;
+        if us < best.1 {
+            best = (plan, us);
+        }
+    }
+    Ok(best)
+}
+
+/// A stream with two events and operands full of random numbers, all given back at the end.
+struct Bench {
+    stream: sys::CUstream,
+    events: [sys::CUevent; 2],
+    memory: Vec<sys::CUdeviceptr>,
+    copies: Vec<Addresses>,
+}
+
+impl Bench {
+    fn new(problem: &GemmProblem, context: &CurrentContext) -> Result<Self> {
+        let say = |e| Error::driver("preparing to time kernels", e);
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(say)?;
+        let mut bench = Bench {
+            stream,
+            events: [std::ptr::null_mut(); 2],
+            memory: Vec::new(),
+            copies: Vec::new(),
+        };
+        for event in &mut bench.events {
+            *event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(say)?;
+        }
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let bytes = |layout: &OperandLayout, rows: usize, cols: usize| reach(problem, layout, rows, cols) * 4;
+        let streamed = bytes(&problem.a, m, k) + bytes(&problem.b, k, n);
+        let copies = (L2_TIMES * context.info().l2_bytes).div_ceil(streamed.max(1) as u64);
+        for _ in 0..copies.clamp(1, MAX_COPIES) {
+            let at = Addresses {
+                a: bench.random(bytes(&problem.a, m, k))?,
+                b: bench.random(bytes(&problem.b, k, n))?,
+                ..Addresses::default()
+            };
+            bench.copies.push(at);
+        }
+        let epilogue = &problem.epilogue;
+        let mut optional = |layout: &Option<OperandLayout>| match layout {
+            Some(layout) => bench.random(bytes(layout, m, n)),
+            None => Ok(0),
+        };
+        let (c, residual) = (optional(&epilogue.c)?, optional(&epilogue.residual)?);
+        let bias = if epilogue.bias { bench.random(n * 4)? } else { 0 };
+        let d = bench.random(bytes(&problem.d, m, n))?;
+        for at in &mut bench.copies {
+            *at = Addresses {
+                c,
+                residual,
+                bias,
+                bias_stride: 1,
+                d,
+                ..*at
+            };
+        }
+        Ok(bench)
+    }
+
+    /// Device memory full of numbers between −1 and 1.
+    fn random(&mut self, bytes: usize) -> Result<u64> {
+        const CHUNK: usize = 1 << 20;
+        let say = |e| Error::driver("allocating operands to time kernels with", e);
+        // SAFETY: the stream is alive until this is dropped.
+        let address = unsafe { result::malloc_async(self.stream, bytes.max(4)) }.map_err(say)?;
+        self.memory.push(address);
+        let chunk = random_numbers(CHUNK.min(bytes / 4 + 1));
+        let mut done = 0;
+        while done < bytes {
+            let now = (bytes - done).min(chunk.len() * 4);
+            // SAFETY: both ranges are inside their memory; the host's is read before the call returns, for it is not
+            // page-locked.
+            unsafe { result::memcpy_htod_async(address + done as u64, &chunk[..now / 4], self.stream) }.map_err(say)?;
+            done += now.max(4);
+        }
+        Ok(address)
+    }
+
+    /// The median time of a launch in µs.
+    fn time(&self, plan: &Plan) -> Result<f64> {
+        let once = self.sample(plan, 1)?;
+        let launches = (SAMPLE_US / once.max(1.0)).clamp(1.0, MAX_LAUNCHES) as usize;
+        let mut samples = Vec::with_capacity(SAMPLES);
+        for _ in 0..SAMPLES {
+            samples.push(self.sample(plan, launches)?);
+        }
+        samples.sort_by(f64::total_cmp);
+        Ok(samples[SAMPLES / 2])
+    }
+
+    fn sample(&self, plan: &Plan, launches: usize) -> Result<f64> {
+        let say = |e| Error::driver("timing kernels", e);
+        let [start, end] = self.events;
+        // SAFETY: the events and the stream are alive.
+        unsafe { result::event::record(start, self.stream) }.map_err(say)?;
+        for i in 0..launches {
+            let at = &self.copies[i % self.copies.len()];
+            // SAFETY: the operands were allocated for this problem, and live until the stream is done.
+            unsafe { launch(plan, at, 1.0, 0.5, self.stream) }?;
+        }
+        // SAFETY: as above.
+        unsafe {
+            result::event::record(end, self.stream).map_err(say)?;
+            result::event::synchronize(end).map_err(say)?;
+            let ms = result::event::elapsed(start, end).map_err(say)?;
+            Ok(ms as f64 * 1e3 / launches as f64)
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // An error here has no one to go to, and what failed before has been reported.
+        // SAFETY: all of these were made by this value, and nothing uses them any more.
+        unsafe {
+            for &address in &self.memory {
+                let _ = result::free_async(address, self.stream);
+            }
+            for &event in self.events.iter().filter(|event| !event.is_null()) {
+                let _ = result::event::destroy(event);
+            }
+            let _ = result::stream::synchronize(self.stream);
+            let _ = result::stream::destroy(self.stream);
+        }
+    }
+}
+
+/// Elements from the first to the last one of an operand.
+fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> usize {
+    let batch = problem.batch_dims.iter().zip(layout.batch_strides);
+    let steps = batch.chain([(&rows, layout.row_stride), (&cols, layout.col_stride)]);
+    1 + steps
+        .map(|(&extent, stride)| (extent - 1) * stride.max(0) as usize)
+        .sum::<usize>()
+}
+
+/// Numbers between −1 and 1: their bits decide how much power a multiplication takes.
+fn random_numbers(count: usize) -> Vec<f32> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}

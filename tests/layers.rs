@@ -1,0 +1,412 @@
+//! The fused layers, one test body for every device: against stock candle, against FP64, and their gradients against
+//! candle's autograd and finite differences.
+
+use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
+use candle_nn::{VarBuilder, VarMap};
+use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
+
+macro_rules! on_every_device {
+    ($($test:ident),+ $(,)?) => {
+        mod cpu {
+            $(#[test] fn $test() -> candle_core::Result<()> { super::$test(&candle_core::Device::Cpu) })+
+        }
+        #[cfg(feature = "cuda")]
+        mod cuda {
+            $(#[test] fn $test() -> candle_core::Result<()> {
+                match candle_core::Device::new_cuda(0) {
+                    Ok(device) => super::$test(&device),
+                    Err(error) => {
+                        eprintln!("{}: skipped, no usable GPU: {error}", stringify!($test));
+                        Ok(())
+                    }
+                }
+            })+
+        }
+    };
+}
+
+on_every_device!(
+    every_activation_is_candles,
+    inputs_of_every_rank_and_views_are_layers_inputs,
+    residuals_are_added_after_the_activation,
+    prepared_weights_give_the_same_results,
+    gradients_are_those_of_candle,
+    gradients_are_finite_differences_in_double_precision,
+    a_stack_is_its_layers,
+    a_gated_layer_is_candles,
+    other_dtypes_are_candles,
+    a_layer_learns,
+    errors_name_the_shapes,
+);
+
+const ACTIVATIONS: [Activation; 7] = [
+    Activation::Identity,
+    Activation::Relu,
+    Activation::GeluTanh,
+    Activation::GeluErf,
+    Activation::Silu,
+    Activation::Tanh,
+    Activation::Sigmoid,
+];
+
+fn random(shape: &[usize], device: &Device) -> Tensor {
+    Tensor::randn(0f32, 1., shape, device).unwrap()
+}
+
+fn candle_activation(activation: Activation, x: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::Identity => Ok(x.clone()),
+        Activation::Relu => x.relu(),
+        Activation::GeluTanh => x.gelu(),
+        Activation::GeluErf => x.gelu_erf(),
+        Activation::Silu => x.silu(),
+        Activation::Tanh => x.tanh(),
+        Activation::Sigmoid => candle_nn::ops::sigmoid(x),
+    }
+}
+
+/// Stock candle in double precision on the CPU: `activation(x·wᵀ + bias)`.
+fn reference(activation: Activation, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let double = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.contiguous();
+    let layer = candle_nn::Linear::new(double(w)?, bias.map(double).transpose()?);
+    // Candle's layer takes fewer ranks.
+    let rows = x.elem_count() / x.dim(D::Minus1)?;
+    let y = layer.forward(&double(x)?.reshape((rows, x.dim(D::Minus1)?))?)?;
+    let dims = [&x.dims()[..x.rank() - 1], &[w.dim(0)?]].concat();
+    candle_activation(activation, &y.reshape(dims)?)
+}
+
+fn worst(x: &Tensor, y: &Tensor) -> Result<f64> {
+    assert_eq!(x.dims(), y.dims());
+    let double = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64);
+    (double(x)? - double(y)?)?.abs()?.flatten_all()?.max(0)?.to_scalar()
+}
+
+/// In units of FP32's ε: sums of k products of standard normal numbers, then an activation with a slope of at most 1.2.
+fn tolerance(k: usize) -> f64 {
+    8.0 * f32::EPSILON as f64 * (k as f64).sqrt().max(4.0)
+}
+
+fn every_activation_is_candles(device: &Device) -> Result<()> {
+    for (rows, inputs, outputs) in [(1, 64, 48), (3, 33, 17), (8, 256, 130), (70, 96, 129), (300, 36, 260)] {
+        let x = random(&[rows, inputs], device);
+        let w = (random(&[outputs, inputs], device) * (1.0 / (inputs as f64).sqrt()))?;
+        let bias = random(&[outputs], device);
+        for activation in ACTIVATIONS {
+            for bias in [None, Some(&bias)] {
+                for precision in [Precision::Fp32Strict, Precision::Fp32] {
+                    let layer = Linear::new(w.clone(), bias.cloned())
+                        .with_activation(activation)
+                        .with_gemm(Gemm::new().precision(precision));
+                    let error = worst(&layer.forward(&x)?, &reference(activation, &x, &w, bias)?)?;
+                    assert!(
+                        error < tolerance(inputs),
+                        "{activation:?}, {rows}×{inputs}→{outputs}, {precision}: {error:e}"
+                    );
+                }
+            }
+        }
+    }
+    // Large and tiny arguments: no overflow on the way to a finite result.
+    let x = Tensor::new(
+        &[
+            [-1e30f32],
+            [-200.],
+            [-30.],
+            [-1e-30],
+            [0.],
+            [1e-30],
+            [30.],
+            [200.],
+            [1e30],
+        ],
+        device,
+    )?;
+    let one = Tensor::ones((1, 1), DType::F32, device)?;
+    for activation in ACTIVATIONS {
+        let layer = Linear::new(one.clone(), Some(Tensor::zeros(1, DType::F32, device)?)).with_activation(activation);
+        let ours: Vec<f32> = layer.forward(&x)?.flatten_all()?.to_vec1()?;
+        let wanted: Vec<f64> = reference(activation, &x, &one, None)?.flatten_all()?.to_vec1()?;
+        for (ours, wanted) in ours.iter().zip(wanted) {
+            let error = (*ours as f64 - wanted).abs();
+            assert!(
+                error <= 4e-7 * wanted.abs().max(1e-6),
+                "{activation:?}: {ours} and {wanted}"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn inputs_of_every_rank_and_views_are_layers_inputs(device: &Device) -> Result<()> {
+    let (inputs, outputs) = (20, 12);
+    let w = random(&[outputs, inputs], device);
+    let bias = random(&[outputs], device);
+    let layer = Linear::new(w.clone(), Some(bias.clone())).with_activation(Activation::GeluErf);
+    let views = [
+        random(&[5, inputs], device),
+        random(&[inputs, 5], device).t()?,
+        random(&[4, 3, inputs], device),
+        random(&[3, 4, inputs], device).transpose(0, 1)?,
+        random(&[2, 3, 4, 5, inputs], device),
+        random(&[6, 2 * inputs], device).narrow(1, 3, inputs)?,
+        random(&[1, inputs], device).broadcast_as((7, inputs))?,
+        random(&[7, 9, inputs], device).narrow(1, 2, 4)?,
+    ];
+    for x in views {
+        let error = worst(
+            &layer.forward(&x)?,
+            &reference(Activation::GeluErf, &x, &w, Some(&bias))?,
+        )?;
+        assert!(error < tolerance(inputs), "{:?} {:?}: {error:e}", x.shape(), x.stride());
+    }
+    // A weight and a bias that are views themselves.
+    let x = random(&[5, inputs], device);
+    let w = random(&[inputs, outputs], device).t()?;
+    let bias = random(&[outputs, 3], device).narrow(1, 1, 1)?.squeeze(1)?;
+    let layer = Linear::new(w.clone(), Some(bias.clone())).with_activation(Activation::Silu);
+    let error = worst(&layer.forward(&x)?, &reference(Activation::Silu, &x, &w, Some(&bias))?)?;
+    assert!(error < tolerance(inputs), "{error:e}");
+    Ok(())
+}
+
+fn residuals_are_added_after_the_activation(device: &Device) -> Result<()> {
+    let (inputs, outputs) = (40, 24);
+    let w = random(&[outputs, inputs], device);
+    let bias = random(&[outputs], device);
+    for activation in [Activation::Identity, Activation::Relu, Activation::GeluTanh] {
+        for bias in [None, Some(&bias)] {
+            let layer = Linear::new(w.clone(), bias.cloned()).with_activation(activation);
+            let x = random(&[2, 9, inputs], device);
+            let without = layer.forward(&x)?;
+            for residual in [
+                random(&[2, 9, outputs], device),
+                random(&[outputs], device),
+                random(&[2, 1, outputs], device),
+                random(&[9, 1], device),
+                random(&[2, outputs, 9], device).transpose(1, 2)?,
+            ] {
+                let y = layer.forward_residual(&x, &residual)?;
+                let error = worst(&y, &without.broadcast_add(&residual)?)?;
+                assert!(error < 1e-5, "{activation:?} {:?}: {error:e}", residual.shape());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn prepared_weights_give_the_same_results(device: &Device) -> Result<()> {
+    for (inputs, outputs) in [(33, 17), (64, 48), (1, 5), (7, 1)] {
+        let base = random(&[outputs + 1, inputs], device);
+        for w in [
+            base.narrow(0, 0, outputs)?,
+            base.narrow(0, 1, outputs)?,
+            random(&[inputs, outputs], device).t()?,
+        ] {
+            let bias = random(&[outputs], device);
+            let layer = Linear::new(w, Some(bias)).with_activation(Activation::Relu);
+            let x = random(&[19, inputs], device);
+            let plain = layer.forward(&x)?;
+            let prepared = layer.prepare()?;
+            assert_eq!(prepared.weight().dims(), [outputs, inputs]);
+            let [rows, 1] = prepared.weight().stride() else {
+                panic!("rows are dense")
+            };
+            assert!(rows.is_multiple_of(4) || outputs == 1, "{rows}");
+            let error = worst(&prepared.forward(&x)?, &plain)?;
+            assert!(error < tolerance(inputs), "{inputs}→{outputs}: {error:e}");
+        }
+    }
+    Ok(())
+}
+
+fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
+    for activation in ACTIVATIONS {
+        for shape in [&[6, 4][..], &[2, 3, 4]] {
+            let x = Var::from_tensor(&random(shape, device))?;
+            let weight = Var::from_tensor(&random(&[5, 4], device))?;
+            let bias = Var::from_tensor(&random(&[5], device))?;
+            let skip = Var::from_tensor(&random(&[5], device))?;
+            let layer =
+                Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone())).with_activation(activation);
+            let stock = candle_nn::Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone()));
+            let gradients = |y: Tensor| y.sqr()?.sum(D::Minus1)?.sum_all()?.backward();
+            let ours = gradients(layer.forward_residual(&x, &skip)?)?;
+            let y = candle_activation(activation, &stock.forward(&x)?)?.broadcast_add(&skip)?;
+            let candle = gradients(y)?;
+            for (var, what) in [(&x, "x"), (&weight, "weight"), (&bias, "bias"), (&skip, "residual")] {
+                let error = worst(ours.get(var).unwrap(), candle.get(var).unwrap())?;
+                assert!(error < 2e-4, "{activation:?}, gradient of {what}: {error:e}");
+            }
+            // A residual that is no variable stays inside the product.
+            let fixed = random(&[5], device);
+            let ours = gradients(layer.forward_residual(&x, &fixed)?)?;
+            let candle = gradients(candle_activation(activation, &stock.forward(&x)?)?.broadcast_add(&fixed)?)?;
+            let error = worst(ours.get(&weight).unwrap(), candle.get(&weight).unwrap())?;
+            assert!(error < 2e-4, "{activation:?}, gradient of weight: {error:e}");
+        }
+    }
+    Ok(())
+}
+
+/// The loss of a layer in double precision on the CPU, by stock candle.
+fn gradients_are_finite_differences_in_double_precision(device: &Device) -> Result<()> {
+    const STEP: f64 = 1e-5;
+    let (rows, inputs, outputs) = (3, 4, 5);
+    for activation in ACTIVATIONS {
+        let tensors = [
+            random(&[rows, inputs], device),
+            random(&[outputs, inputs], device),
+            random(&[outputs], device),
+        ];
+        let vars = tensors.each_ref().map(|t| Var::from_tensor(t).unwrap());
+        let [x, w, b] = &vars;
+        let layer = Linear::new(w.as_tensor().clone(), Some(b.as_tensor().clone())).with_activation(activation);
+        let gradients = layer.forward(x)?.sqr()?.sum_all()?.backward()?;
+        for (which, var) in vars.iter().enumerate() {
+            let ours: Vec<f32> = gradients.get(var).unwrap().flatten_all()?.to_vec1()?;
+            for (at, ours) in ours.iter().enumerate() {
+                let loss = |step: f64| -> Result<f64> {
+                    let moved = |i: usize| -> Result<Tensor> {
+                        let t = tensors[i].to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+                        let mut values: Vec<f64> = t.flatten_all()?.to_vec1()?;
+                        if i == which {
+                            values[at] += step;
+                        }
+                        Tensor::from_vec(values, t.shape(), &Device::Cpu)
+                    };
+                    let y = reference(activation, &moved(0)?, &moved(1)?, Some(&moved(2)?))?;
+                    y.sqr()?.sum_all()?.to_scalar()
+                };
+                let slope = (loss(STEP)? - loss(-STEP)?) / (2.0 * STEP);
+                let error = (*ours as f64 - slope).abs();
+                // At the corner of ReLU a difference over both sides is no gradient.
+                let allowed = 1e-4 * (1.0 + slope.abs());
+                assert!(
+                    error < allowed,
+                    "{activation:?}, tensor {which}, element {at}: {ours} and {slope}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn a_stack_is_its_layers(device: &Device) -> Result<()> {
+    let variables = VarMap::new();
+    let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
+    let mlp = Mlp::new(&[20, 31, 16, 10], Activation::Relu, vb.pp("mlp"))?;
+    assert_eq!(mlp.layers().len(), 3);
+    assert!(variables.data().lock().unwrap().contains_key("mlp.2.weight"));
+    let x = random(&[13, 20], device);
+    let mut y = x.clone();
+    for (i, (inputs, outputs)) in [(20, 31), (31, 16), (16, 10)].into_iter().enumerate() {
+        y = candle_nn::linear(inputs, outputs, vb.pp("mlp").pp(i))?.forward(&y)?;
+        if i < 2 {
+            y = y.relu()?;
+        }
+    }
+    assert!(worst(&mlp.forward(&x)?, &y)? < 1e-5);
+    assert!(worst(&mlp.prepare()?.forward(&x)?, &y)? < 1e-5);
+    assert!(worst(&Mlp::from_layers(Vec::new()).forward(&x)?, &x)? == 0.0);
+    Ok(())
+}
+
+fn a_gated_layer_is_candles(device: &Device) -> Result<()> {
+    let variables = VarMap::new();
+    let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
+    for (activation, bias) in [(Activation::Silu, false), (Activation::GeluTanh, true)] {
+        let vb = vb.pp(format!("{activation:?}"));
+        let mlp = GatedMlp::new(24, 40, activation, bias, vb.clone())?;
+        let x = random(&[2, 7, 24], device);
+        let part = |inputs, outputs, name: &str| candle_nn::linear_b(inputs, outputs, bias, vb.pp(name));
+        let gate = candle_activation(activation, &part(24, 40, "gate_proj")?.forward(&x)?)?;
+        let y = part(40, 24, "down_proj")?.forward(&(gate * part(24, 40, "up_proj")?.forward(&x)?)?)?;
+        assert!(worst(&mlp.forward(&x)?, &y)? < 1e-5);
+        let with_skip = mlp.forward_residual(&x, &x)?;
+        assert!(worst(&with_skip, &(&y + &x)?)? < 1e-5);
+        assert!(worst(&mlp.prepare()?.forward(&x)?, &y)? < 1e-5);
+    }
+    Ok(())
+}
+
+fn other_dtypes_are_candles(device: &Device) -> Result<()> {
+    let w = random(&[6, 8], device);
+    let x = random(&[3, 8], device);
+    for dtype in [DType::F64, DType::F16] {
+        let (x, w) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
+        let bias = Tensor::ones(6, dtype, device)?;
+        let layer = Linear::new(w.clone(), Some(bias.clone()))
+            .with_activation(Activation::Relu)
+            .prepare()?;
+        let ours = layer.forward_residual(&x, &Tensor::ones(6, dtype, device)?)?;
+        let candle = candle_nn::Linear::new(w, Some(bias)).forward(&x)?.relu()?;
+        assert_eq!(ours.dtype(), dtype);
+        assert!(worst(&ours, &(candle + 1.0)?)? < 1e-2);
+    }
+    Ok(())
+}
+
+/// Gradient descent on a small problem ends where that of stock candle ends.
+fn a_layer_learns(device: &Device) -> Result<()> {
+    let (rows, inputs, hidden) = (64, 6, 16);
+    let x = random(&[rows, inputs], device);
+    let target = x.sqr()?.sum_keepdim(1)?;
+    let start: Vec<Tensor> = [vec![hidden, inputs], vec![hidden], vec![1, hidden], vec![1]]
+        .iter()
+        .map(|shape| (random(shape, device) * 0.3).unwrap())
+        .collect();
+    let train = |fused: bool| -> Result<f32> {
+        let vars: Vec<Var> = start
+            .iter()
+            .map(|t| Var::from_tensor(&t.copy()?))
+            .collect::<Result<_>>()?;
+        let tensor = |i: usize| vars[i].as_tensor().clone();
+        let mut loss = Tensor::zeros((), DType::F32, device)?;
+        for _ in 0..200 {
+            let y = if fused {
+                let first = Linear::new(tensor(0), Some(tensor(1))).with_activation(Activation::GeluErf);
+                Linear::new(tensor(2), Some(tensor(3))).forward(&first.forward(&x)?)?
+            } else {
+                let first = candle_nn::Linear::new(tensor(0), Some(tensor(1))).forward(&x)?;
+                candle_nn::Linear::new(tensor(2), Some(tensor(3))).forward(&first.gelu_erf()?)?
+            };
+            loss = (y - &target)?.sqr()?.mean_all()?;
+            let gradients = loss.backward()?;
+            for var in &vars {
+                let step = (gradients.get(var).unwrap() * 0.01)?;
+                var.set(&(var.as_tensor().detach() - step)?)?;
+            }
+        }
+        loss.to_scalar()
+    };
+    let (ours, candle) = (train(true)?, train(false)?);
+    assert!((ours - candle).abs() < 1e-2 * candle.abs(), "{ours} and {candle}");
+    let before = target.sqr()?.mean_all()?.to_scalar::<f32>()?;
+    assert!(ours < 0.5 * before, "{ours} after training, {before} before");
+    Ok(())
+}
+
+fn errors_name_the_shapes(device: &Device) -> Result<()> {
+    let layer = Linear::new(random(&[5, 4], device), None).with_activation(Activation::Relu);
+    let error = layer.forward(&random(&[3, 7], device)).unwrap_err().to_string();
+    assert!(error.contains("[3, 7]"), "{error}");
+    let error = layer
+        .forward_residual(&random(&[3, 4], device), &random(&[4, 5], device))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("residual") && error.contains("[3, 5]"), "{error}");
+    let vb = || VarBuilder::zeros(DType::F32, device);
+    assert!(Mlp::new(&[5], Activation::Relu, vb())
+        .unwrap_err()
+        .to_string()
+        .contains("[5]"));
+    let gated = GatedMlp::from_layers(
+        Linear::new(random(&[5, 4], device), None),
+        Linear::new(random(&[6, 4], device), None),
+        Linear::new(random(&[4, 5], device), None),
+        Activation::Silu,
+    );
+    assert!(gated.unwrap_err().to_string().contains("[6, 4]"));
+    Ok(())
+}
