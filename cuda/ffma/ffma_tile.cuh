@@ -66,17 +66,18 @@ struct Source {
     const float* data;
     int64_t row_stride, k_stride;
     int rows;
-    enum Run : int { kAlongK, kAlongRows, kScattered } run;   // where 16-byte reads lead
+    bool along_rows;   // neighbours along the rows are neighbours in memory; otherwise neighbours along k are, if any
+    bool vectors;      // and may be read 16 bytes at a time
 
     static __device__ __forceinline__ Source of_a(const GemmArgs& args, int batch) {
         return {static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch), args.a.row_stride,
-                args.a.col_stride, args.m,
-                args.a_access == kRowVector ? kAlongK : args.a_access == kColVector ? kAlongRows : kScattered};
+                args.a.col_stride, args.m, args.a_access == kColVector || args.a_access == kColScalar,
+                args.a_access == kRowVector || args.a_access == kColVector};
     }
     static __device__ __forceinline__ Source of_b(const GemmArgs& args, int batch) {
         return {static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch), args.b.col_stride,
-                args.b.row_stride, args.n,
-                args.b_access == kColVector ? kAlongK : args.b_access == kRowVector ? kAlongRows : kScattered};
+                args.b.row_stride, args.n, args.b_access == kRowVector || args.b_access == kRowScalar,
+                args.b_access == kRowVector || args.b_access == kColVector};
     }
 };
 
@@ -125,7 +126,7 @@ struct TileLoader {
     __device__ __forceinline__ void start(const Source& from, int thread, int first_row, int first_k) {
         source = from;
         const int band = thread / kPerBand, piece = thread % kPerBand;
-        const bool along_rows = source.run == Source::kAlongRows;
+        const bool along_rows = source.along_rows;
         const int across = along_rows ? piece % kAcross : piece / 4 % kAcross;
         row = (band * kAcross + across) * kVec;
         k = (along_rows ? piece / kAcross : piece / (4 * kAcross) * 4 + piece % 4) * kVec;
@@ -137,9 +138,20 @@ struct TileLoader {
 
     // Global memory → registers, for the tile that has `k_left` elements of k before its slice ends.
     __device__ __forceinline__ void fetch(int k_left) {
+        if (source.along_rows) {
+            fetch_as<true>(k_left);
+        } else {
+            fetch_as<false>(k_left);
+        }
+    }
+
+    // The same where the direction is known when the kernel is compiled.
+    template <bool ALONG_ROWS>
+    __device__ __forceinline__ void fetch_as(int k_left) {
         if (active) {
-            if (rows_inside && k_left >= BK && source.run != Source::kScattered) {
-                const int64_t step = source.run == Source::kAlongK ? source.row_stride : source.k_stride;
+            const bool inside = rows_inside && k_left >= BK;
+            if (inside && source.vectors) {
+                const int64_t step = ALONG_ROWS ? source.k_stride : source.row_stride;
 #pragma unroll
                 for (int piece = 0; piece < kEach; ++piece) {
                     const float* from = address + piece * kRowStep * source.row_stride;
@@ -147,42 +159,47 @@ struct TileLoader {
                     for (int i = 0; i < kVec; ++i) staged[piece][i] = load_vector(from + i * step);
                 }
             } else {
-                fetch_guarded(k_left - k);
+                fetch_scalars<ALONG_ROWS>(k_left - k, inside);
             }
         }
         address += BK * source.k_stride;
     }
 
-    __device__ __forceinline__ void fetch_guarded(int k_left) {
-        const bool along_rows = source.run == Source::kAlongRows;
-        const int64_t step = along_rows ? source.k_stride : source.row_stride;
-        const int64_t inner = along_rows ? source.row_stride : source.k_stride;
+    // Element by element, where rows are not aligned and where the matrix ends.
+    template <bool ALONG_ROWS>
+    __device__ __forceinline__ void fetch_scalars(int k_left, bool inside) {
+        const int64_t step = ALONG_ROWS ? source.k_stride : source.row_stride;
+        const int64_t inner = ALONG_ROWS ? source.row_stride : source.k_stride;
 #pragma unroll
         for (int piece = 0; piece < kEach; ++piece) {
             const float* from = address + piece * kRowStep * source.row_stride;
-            const int rows = rows_left - piece * kRowStep;
-            const int outer_left = along_rows ? k_left : rows;
-            const int inner_left = along_rows ? rows : k_left;
+            const int rows = inside ? kVec : rows_left - piece * kRowStep;
+            const int ks = inside ? kVec : k_left;
+            const int outer_left = ALONG_ROWS ? ks : rows;
+            const int inner_left = ALONG_ROWS ? rows : ks;
 #pragma unroll
-            for (int i = 0; i < kVec; ++i) {
-                const int valid = i < outer_left ? inner_left : 0;
-                if (valid >= kVec && source.run != Source::kScattered) {
-                    staged[piece][i] = load_vector(from + i * step);
-                } else {
-                    staged[piece][i] = load_guarded(from + i * step, inner, valid);
-                }
-            }
+            for (int i = 0; i < kVec; ++i)
+                staged[piece][i] = load_guarded(from + i * step, inner, i < outer_left ? inner_left : 0);
         }
     }
 
     // Registers → shared memory.
     __device__ __forceinline__ void commit(float (*tile)[ROWS]) const {
+        if (source.along_rows) {
+            commit_as<true>(tile);
+        } else {
+            commit_as<false>(tile);
+        }
+    }
+
+    template <bool ALONG_ROWS>
+    __device__ __forceinline__ void commit_as(float (*tile)[ROWS]) const {
         if (!active) return;
 #pragma unroll
         for (int piece = 0; piece < kEach; ++piece) {
             const float4* v = staged[piece];
             float* to = &tile[k][(row + piece * kRowStep) ^ chunk_swizzle<ROWS>(k) * kVec];
-            if (source.run == Source::kAlongRows) {
+            if (ALONG_ROWS) {
 #pragma unroll
                 for (int i = 0; i < kVec; ++i) *reinterpret_cast<float4*>(to + i * ROWS) = v[i];
             } else {
@@ -261,6 +278,28 @@ struct ThreadTile {
                 const int col = i % 2 == 0 ? j : TN - 1 - j;
                 acc[i][col] = fmaf(a[buffer][i], b[buffer][col], acc[i][col]);
             }
+    }
+
+    // Columns in turn, up and down the rows. See quad().
+    __device__ __forceinline__ void multiply_columns(int buffer) {
+#pragma unroll
+        for (int j = 0; j < TN; ++j)
+#pragma unroll
+            for (int i = 0; i < TM; ++i) {
+                const int row = j % 2 == 0 ? i : TM - 1 - i;
+                acc[row][j] = fmaf(a[buffer][row], b[buffer][j], acc[row][j]);
+            }
+    }
+
+    // Four rows of one column in swapped pairs, to be stored as one vector.
+    //
+    // A register file has two banks, even registers and odd ones, and each gives one operand a clock; an FFMA that takes
+    // two from one bank costs two clocks. Going down a column, b stays in the operand cache and each FFMA takes a new
+    // element of a and a new accumulator. Element i of a is in a register of i's parity, as a 16-byte read put it there.
+    // A 16-byte store wants its registers in a row, too, so where the accumulators of rows 1, 0, 3, 2 are stored as one
+    // vector, the compiler gives them registers of the opposite parity, and the two never meet in a bank.
+    __device__ __forceinline__ float4 quad(int first_row, int j) const {
+        return make_float4(acc[first_row + 1][j], acc[first_row][j], acc[first_row + 3][j], acc[first_row + 2][j]);
     }
 };
 
