@@ -228,6 +228,14 @@ __device__ __forceinline__ float load_cluster(uint32_t address) {
     return value;
 }
 
+// The same for 16 bytes.
+__device__ __forceinline__ float4 load_cluster_vector(uint32_t address) {
+    float4 value;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "r"(address) : "memory");
+    return value;
+}
+
 #endif  // sm_90
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -119,7 +119,7 @@ pub enum SplitK {
     /// Not at all.
     Never,
     /// The slices of a tile are the blocks of a cluster (2, 4 or 8), which add their sums through distributed shared
-    /// memory.
+    /// memory. Compute capability 9.0 and newer; elsewhere k stays whole.
     Cluster,
 }
 
@@ -284,6 +284,17 @@ impl KernelSpec {
             )
         }
         .candidate(cost)
+    }
+
+    /// The same with asynchronous copies, and k cut across a cluster where there are few tiles.
+    const fn ffma_pipelined(name: &'static str, tile: Tile, threads: u32, shared: u32, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_pipelined",
+            summary: "FP32 multiply-adds, any layout, asynchronous copies",
+            split_k: SplitK::Cluster,
+            ..KernelSpec::ffma(name, tile, threads, cost)
+        }
+        .dynamic_shared(shared)
     }
 
     /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
@@ -1031,6 +1042,55 @@ pub const TABLE: &[KernelSpec] = &[
         Tile::block(32, 32, 32).thread(4, 8).stages(2),
         64,
         Cost::measured(0.52, 0.130, 8, 1.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_128x256",
+        Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
+        256,
+        131072,
+        Cost::measured(0.74, 0.74, 1, 4.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_128x128",
+        Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
+        128,
+        65536,
+        Cost::measured(0.74, 0.45, 2, 3.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_64x128",
+        Tile::block(64, 128, 16).warp(32, 64).thread(8, 8).stages(3),
+        128,
+        38400,
+        Cost::measured(0.66, 0.35, 3, 2.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_64x64",
+        Tile::block(64, 64, 16).warp(32, 32).thread(8, 4).stages(4),
+        128,
+        34816,
+        Cost::measured(0.60, 0.30, 4, 2.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_32x128",
+        Tile::block(32, 128, 16).warp(32, 32).thread(8, 4).stages(4),
+        128,
+        43008,
+        Cost::measured(0.60, 0.30, 4, 2.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_32x64",
+        Tile::block(32, 64, 16).warp(16, 64).thread(4, 8).stages(4),
+        64,
+        26624,
+        Cost::measured(0.55, 0.2, 6, 2.0, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_32x32",
+        Tile::block(32, 32, 32).warp(16, 32).thread(4, 4).stages(4),
+        64,
+        36864,
+        Cost::measured(0.5, 0.15, 6, 1.5, 0.75),
     ),
     KernelSpec::tf32x3_sm90(
         "gemm_tf32x3_sm90_128x128_pair_nt",

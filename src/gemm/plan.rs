@@ -17,6 +17,9 @@ const MAX_GRID_YZ: usize = 65_535;
 /// B in the L2.
 const GROUP_M: u32 = 8;
 
+/// The first compute capability whose blocks can form clusters.
+const CLUSTERS_SINCE: u32 = 90;
+
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 3] = [2, 4, 8];
 
@@ -124,8 +127,8 @@ impl Plan {
     ) -> impl Iterator<Item = Plan> + 'static {
         let device = *device;
         let cuts: &[u32] = match spec.split_k {
-            SplitK::Never => &[],
-            SplitK::Cluster => &CLUSTER_SPLITS,
+            SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => &CLUSTER_SPLITS,
+            SplitK::Cluster | SplitK::Never => &[],
         };
         let units = spec.units(&problem);
         std::iter::once(1)
@@ -151,7 +154,7 @@ impl Plan {
                 ],
                 1,
             ),
-            Grid::Units => ([units * split_k, 1, 1], 1),
+            Grid::Units => ([units * split_k, 1, 1], split_k),
             Grid::Persistent if split_k > 1 => ([units * split_k, 1, 1], split_k),
             Grid::Persistent => ([units.min(sms), 1, 1], 1),
             Grid::Pairs(_) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
