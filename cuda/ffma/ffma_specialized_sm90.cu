@@ -32,10 +32,12 @@ struct Specialized {
     static constexpr int kMathThreads = kMathWarps * kWarp;
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
-    static constexpr int kMathRegisters = 208, kProducerRegisters = 96;
+    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+    static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
     static constexpr int kQuads = TM * TN / kVec;   // of a thread
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536, "the register file");
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
+                  "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
         float a[STAGES][BK][BM];
