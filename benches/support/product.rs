@@ -2,10 +2,12 @@
 
 use super::case::Case;
 use super::gpu::{Gpu, Timing};
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::{DType, Plan, Precision};
+use candle_sgemm::transpose::launch::launch as launch_transpose;
+use candle_sgemm::transpose::{TransposePlan, TransposeProblem};
 use cudarc::cublas::sys as cublas;
 use cudarc::driver::{result, CudaSlice};
 use std::ffi::c_void;
@@ -37,6 +39,17 @@ struct ReferenceArgs {
 
 const _: () = assert!(std::mem::size_of::<ReferenceArgs>() == 152, "measure.cu has this size");
 
+/// How far a result lies from the reference, over the elements that are finite in both.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Errors {
+    /// ‖d − reference‖ / ‖reference‖
+    pub frobenius: f64,
+    /// The largest |d − reference| / Σ|a||b|.
+    pub componentwise: f64,
+    /// Elements that are infinite or NaN where the reference, as FP32, is not the same.
+    pub wrong_class: usize,
+}
+
 /// A case with its data on the device.
 pub struct Product<'a> {
     gpu: &'a Gpu,
@@ -56,6 +69,21 @@ pub struct Product<'a> {
     elements: usize,
 }
 
+/// A in the other storage order, by the crate's own transposition.
+pub struct TurnedA {
+    a: CudaSlice<u8>,
+    transposition: TransposePlan,
+    /// The product with A stored so.
+    case: Case,
+}
+
+impl TurnedA {
+    /// The kernel that transposes.
+    pub fn kernel(&self) -> &'static str {
+        self.transposition.name()
+    }
+}
+
 impl<'a> Product<'a> {
     /// Fills the operands with random numbers and computes the reference.
     ///
@@ -63,6 +91,37 @@ impl<'a> Product<'a> {
     ///
     /// If the case does not fit into the device's memory, or CUDA fails.
     pub fn new(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, alpha: f32, beta: f32) -> Result<Self> {
+        let product = Product::allocate(gpu, case, dtype, precision, alpha, beta)?;
+        product.fill(&product.a, 1)?;
+        product.fill(&product.b, 2)?;
+        product.reset_d()?;
+        product.compute_reference()?;
+        Ok(product)
+    }
+
+    /// The product of these numbers, in the order in which the case's layout stores them: `D = A·B` in FP32.
+    ///
+    /// # Errors
+    ///
+    /// If they are too many or too few for the case, or as [`Product::new`].
+    pub fn of(gpu: &'a Gpu, case: Case, precision: Precision, a: &[f32], b: &[f32]) -> Result<Self> {
+        let mut product = Product::allocate(gpu, case, DType::F32, precision, 1.0, 0.0)?;
+        for (buffer, numbers) in [(&mut product.a, a), (&mut product.b, b)] {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let room = buffer.len();
+            ensure!(
+                bytes.len() <= room && room < bytes.len() + 256,
+                "{} numbers for {room} bytes of {case}",
+                numbers.len()
+            );
+            gpu.stream.memcpy_htod(&bytes, &mut buffer.slice_mut(..bytes.len()))?;
+        }
+        product.reset_d()?;
+        product.compute_reference()?;
+        Ok(product)
+    }
+
+    fn allocate(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, alpha: f32, beta: f32) -> Result<Self> {
         let size = dtype.size();
         let elements = case.batch * case.m * case.n;
         // Copies start on 256 bytes, so each is as well aligned as a tensor of its own.
@@ -71,7 +130,7 @@ impl<'a> Product<'a> {
             true => (2 * gpu.context.info().l2_bytes as usize).div_ceil(b_bytes) + 1,
             false => 1,
         };
-        let product = Product {
+        Ok(Product {
             gpu,
             case,
             dtype,
@@ -86,12 +145,7 @@ impl<'a> Product<'a> {
             reference: gpu.allocate(elements * size_of::<f64>())?,
             bound: gpu.allocate(elements * size_of::<f64>())?,
             elements,
-        };
-        product.fill(&product.a, 1)?;
-        product.fill(&product.b, 2)?;
-        product.reset_d()?;
-        product.compute_reference()?;
-        Ok(product)
+        })
     }
 
     fn entry(&self, f32_entry: &'static str, f64_entry: &'static str) -> &'static str {
@@ -130,11 +184,8 @@ impl<'a> Product<'a> {
         Ok(())
     }
 
-    fn compute_reference(&self) -> Result<()> {
-        const TILE: usize = 32;
-        const THREADS: u32 = 256;
-        let case = &self.case;
-        let [(a_row, a_col), (b_row, b_col)] = case.strides();
+    /// What an element's bound allows for each unit of Σ|a||b|, and of the reference itself.
+    fn allowances(&self) -> (f64, f64) {
         let epsilon = match self.dtype {
             DType::F32 => f32::EPSILON as f64,
             DType::F64 => f64::EPSILON,
@@ -144,6 +195,15 @@ impl<'a> Product<'a> {
         } else {
             0.0
         };
+        (C0 * epsilon * (self.case.k as f64).sqrt() + from_tf32, C1 * epsilon)
+    }
+
+    fn compute_reference(&self) -> Result<()> {
+        const TILE: usize = 32;
+        const THREADS: u32 = 256;
+        let case = &self.case;
+        let [(a_row, a_col), (b_row, b_col)] = case.strides();
+        let (product_error, term_error) = self.allowances();
         let mut args = ReferenceArgs {
             a: self.gpu.address(&self.a),
             b: self.gpu.address(&self.b),
@@ -155,8 +215,8 @@ impl<'a> Product<'a> {
             m_n_k_batch: [case.m, case.n, case.k, case.batch].map(|size| size as i64),
             alpha: self.alpha as f64,
             beta: self.beta as f64,
-            product_error: C0 * epsilon * (case.k as f64).sqrt() + from_tf32,
-            term_error: C1 * epsilon,
+            product_error,
+            term_error,
         };
         let tiles = (case.m.div_ceil(TILE) * case.batch).min(65_535) as u32;
         let grid = (case.n.div_ceil(TILE) as u32, tiles, 1);
@@ -224,6 +284,45 @@ impl<'a> Product<'a> {
         )
     }
 
+    /// Runs `launch` once and measures how far its FP32 result lies from the reference.
+    ///
+    /// # Errors
+    ///
+    /// Of the launch.
+    pub fn errors(&self, launch: impl FnOnce() -> Result<()>) -> Result<Errors> {
+        self.reset_d()?;
+        launch()?;
+        let (product_error, term_error) = self.allowances();
+        let host = |buffer| self.gpu.stream.clone_dtoh(buffer);
+        let (d, reference, bound) = (host(&self.d)?, host(&self.reference)?, host(&self.bound)?);
+        let doubles = |bytes: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+        let (mut errors, mut squares, mut reference_squares) = (Errors::default(), 0.0, 0.0);
+        for ((d, reference), bound) in d
+            .chunks_exact(4)
+            .zip(reference.chunks_exact(8))
+            .zip(bound.chunks_exact(8))
+        {
+            let d = f32::from_le_bytes(std::array::from_fn(|i| d[i]));
+            let (reference, bound) = (doubles(reference), doubles(bound));
+            let rounded = reference as f32;
+            if !d.is_finite() || !rounded.is_finite() {
+                errors.wrong_class += usize::from(d != rounded && !(d.is_nan() && rounded.is_nan()));
+                continue;
+            }
+            let error = (d as f64 - reference).abs();
+            squares += error * error;
+            reference_squares += reference * reference;
+            let magnitude = (bound - term_error * reference.abs()) / product_error;
+            if error > 0.0 {
+                errors.componentwise = errors.componentwise.max(error / magnitude);
+            }
+        }
+        if squares > 0.0 {
+            errors.frobenius = (squares / reference_squares).sqrt();
+        }
+        Ok(errors)
+    }
+
     fn bytes<const N: usize>(&self, buffer: &CudaSlice<u8>, element: usize) -> Result<[u8; N]> {
         let bytes = self
             .gpu
@@ -251,15 +350,78 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// Room for A in the other storage order, and how it gets there.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room, or no transposition.
+    pub fn turn_a(&self) -> Result<TurnedA> {
+        let Case {
+            m,
+            k,
+            batch,
+            mut layout,
+            ..
+        } = self.case;
+        let [rows, cols] = if layout.a_transposed { [k, m] } else { [m, k] };
+        let problem = TransposeProblem::permutation(
+            &[batch, rows, cols],
+            &[rows * cols, cols, 1],
+            &[0, 2, 1],
+            self.dtype.size(),
+        )?;
+        layout.a_transposed = !layout.a_transposed;
+        Ok(TurnedA {
+            a: self.gpu.allocate(self.a.len())?,
+            transposition: TransposePlan::new(&problem.aligned_to(256), self.gpu.context.info())?,
+            case: Case { layout, ..self.case },
+        })
+    }
+
+    /// Queues the transposition of A.
+    ///
+    /// # Errors
+    ///
+    /// Of the launch.
+    pub fn launch_turn(&self, turned: &TurnedA) -> Result<()> {
+        let (src, dst) = (self.gpu.address(&self.a), self.gpu.address(&turned.a));
+        // SAFETY: both buffers hold all of A, start on 256 bytes and live as long as every measurement of this product.
+        unsafe { launch_transpose(&turned.transposition, src, dst, self.gpu.stream.cu_stream()) }?;
+        Ok(())
+    }
+
+    /// A plan for the product with A in the other storage order.
+    ///
+    /// # Errors
+    ///
+    /// With the kernel's reason where it refuses.
+    pub fn plan_turned(&self, turned: &TurnedA, kernel: &str) -> candle_sgemm::Result<Plan> {
+        let problem = turned.case.problem(self.dtype, self.precision, self.beta != 0.0);
+        Plan::named(kernel, &problem, self.gpu.context.info())
+    }
+
     /// Queues launch `i` of `plan`, which was made for this product.
     ///
     /// # Errors
     ///
     /// Of the launch.
     pub fn launch(&self, plan: &Plan, i: usize) -> Result<()> {
+        self.launch_on(&self.a, plan, i)
+    }
+
+    /// Queues launch `i` of `plan`, which was made for the product with A in the other storage order.
+    ///
+    /// # Errors
+    ///
+    /// Of the launch.
+    pub fn launch_turned(&self, turned: &TurnedA, plan: &Plan, i: usize) -> Result<()> {
+        self.launch_on(&turned.a, plan, i)
+    }
+
+    fn launch_on(&self, a: &CudaSlice<u8>, plan: &Plan, i: usize) -> Result<()> {
         let d = self.gpu.address(&self.d);
         let at = Addresses {
-            a: self.gpu.address(&self.a),
+            a: self.gpu.address(a),
             b: self.b_address(i),
             c: if self.beta != 0.0 { d } else { 0 },
             d,
@@ -372,5 +534,21 @@ impl<'a> Product<'a> {
             timing,
         )?;
         Ok((times[0], times[1]))
+    }
+    /// µs of cuBLAS, of the transposition of A, and of `plan` on what that wrote, measured in turn.
+    ///
+    /// # Errors
+    ///
+    /// Of the launches.
+    pub fn compare_turned(&self, turned: &TurnedA, plan: &Plan, timing: Timing) -> Result<[f64; 3]> {
+        let times = self.gpu.compare(
+            &mut [
+                &mut |i| self.launch_cublas(i),
+                &mut |_| self.launch_turn(turned),
+                &mut |i| self.launch_turned(turned, plan, i),
+            ],
+            timing,
+        )?;
+        Ok([times[0], times[1], times[2]])
     }
 }

@@ -86,6 +86,12 @@ pub struct Row {
     pub distribution: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub us: Option<f64>,
+    /// Of a pass over an operand beforehand, where a kernel is measured with one; not part of `us`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepare_us: Option<f64>,
+    /// The kernel of that pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepare_kernel: Option<String>,
     /// `cublas`, `copy` or `candle`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,

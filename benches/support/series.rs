@@ -80,6 +80,26 @@ pub fn at_one_size(report: &Report) -> Option<(usize, Vec<(String, f64)>)> {
     (bars.len() > 1).then_some((size, bars))
 }
 
+/// Of the kernels that were measured with a pass over an operand beforehand: what that takes.
+pub fn preparations(rows: &[Row]) -> Vec<(&str, String)> {
+    let note = |row: &Row, us: f64, prepare_us: f64, baseline_us: f64| {
+        format!(
+            "A transposed beforehand by {} in {prepare_us:.1} µs; {:.1} µs in all, {:.1} % of cuBLAS",
+            row.prepare_kernel.as_deref().unwrap_or("a pass of its own"),
+            us + prepare_us,
+            100.0 * baseline_us / (us + prepare_us)
+        )
+    };
+    rows.iter()
+        .filter_map(|row| {
+            Some((
+                row.kernel.as_deref()?,
+                note(row, row.us?, row.prepare_us?, row.baseline_us?),
+            ))
+        })
+        .collect()
+}
+
 /// The shape of a product: `NT 32 × 128×768×768`.
 pub fn shape_of(row: &Row) -> String {
     let number = |value: Option<usize>| value.unwrap_or_default();

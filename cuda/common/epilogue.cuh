@@ -2,7 +2,10 @@
 //
 //   D ← activation(α·acc + β·C + bias) + residual
 //
-// The activations are candle's own formulas (Tensor::relu, gelu, gelu_erf, silu, tanh and candle_nn::ops::sigmoid).
+// The activations are candle's own functions (Tensor::relu, gelu, gelu_erf, silu, tanh and candle_nn::ops::sigmoid), in the
+// form that takes the fewest instructions at the same accuracy: x/2·(1 + tanh u) is x/(1 + e^(−2u)). The quick division
+// differs from the exact one by 2 ulp at most, and where its denominator exceeds 2^126 its result is 0 in place of a number
+// below 2^-126 of x.
 #pragma once
 
 #include "tile.cuh"
@@ -12,11 +15,12 @@ __device__ __forceinline__ float activate(Activation activation, float x) {
     constexpr float kGeluCubic = 0.044715f;
     switch (activation) {
         case kRelu: return fmaxf(x, 0.0f);
-        case kGeluTanh: return 0.5f * x * (1.0f + tanhf(kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x)));
+        case kGeluTanh:
+            return __fdividef(x, 1.0f + expf(-2.0f * kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x)));
         case kGeluErf: return x * normcdff(x);   // x/2·(1 + erf(x/√2)) without the cancellation at negative x
-        case kSilu: return x / (1.0f + expf(-x));
+        case kSilu: return __fdividef(x, 1.0f + expf(-x));
         case kTanh: return tanhf(x);
-        case kSigmoid: return 1.0f / (1.0f + expf(-x));
+        case kSigmoid: return __fdividef(1.0f, 1.0f + expf(-x));
         default: return x;
     }
 }
@@ -35,6 +39,11 @@ struct Epilogue {
                        : nullptr),
           bias(static_cast<const float*>(args.bias)),
           d(static_cast<float*>(args.d.data) + batch_offset(args, args.d, batch)) {}
+
+    // Whether four neighbours of the bias can be read at once.
+    static __device__ __forceinline__ bool bias_vectors(const GemmArgs& args) {
+        return args.bias_stride == 1 && reinterpret_cast<uintptr_t>(args.bias) % sizeof(float4) == 0;
+    }
 
     // The value of D(row, col), which must lie inside the matrix.
     __device__ __forceinline__ float value(const GemmArgs& args, int row, int col, float acc) const {
@@ -68,7 +77,13 @@ struct Epilogue {
             x[2] += args.beta * old.z;
             x[3] += args.beta * old.w;
         }
-        if (bias != nullptr) {
+        if (bias != nullptr && bias_vectors(args)) {
+            const float4 add = __ldg(reinterpret_cast<const float4*>(bias + col));
+            x[0] += add.x;
+            x[1] += add.y;
+            x[2] += add.z;
+            x[3] += add.w;
+        } else if (bias != nullptr) {
 #pragma unroll
             for (int i = 0; i < kVector; ++i) x[i] += bias[(col + i) * args.bias_stride];
         }

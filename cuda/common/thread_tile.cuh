@@ -15,6 +15,13 @@
 
 #include "tile.cuh"
 
+// In which order an outer product is summed up. It decides which registers meet in an instruction, after the compiler
+// has chosen them: which way is faster differs from kernel to kernel, and was measured for each.
+enum class Walk {
+    kShortSide,   // lines along the shorter side of the thread's tile
+    kRows,        // lines along its rows
+};
+
 template <int TM, int TN, int ROW_STEP, int COL_STEP, int GROUP = kVector>
 struct ThreadTile {
     static_assert(GROUP == 1 || GROUP == kVector, "a group is read with one instruction, of 4 or of 16 bytes");
@@ -42,17 +49,19 @@ struct ThreadTile {
 
     // The outer product of the fragment's two halves. A multiply-add reads three registers, and the register file
     // serves about two a clock, so a multiprocessor keeps pace only where one operand still stands in the reuse cache
-    // of the instruction before. Going there and back again along the shorter side keeps one there at every turn.
+    // of the instruction before. Going there and back again keeps one there at every turn, along whichever side.
+    template <Walk WALK = Walk::kShortSide>
     __device__ __forceinline__ void multiply_add(const Fragment& fragment) {
-        constexpr int kShort = TM < TN ? TM : TN;
-        constexpr int kLong = TM < TN ? TN : TM;
+        constexpr bool kAlongRows = WALK == Walk::kRows || TM >= TN;
+        constexpr int kLines = kAlongRows ? TM : TN;
+        constexpr int kSteps = kAlongRows ? TN : TM;
 #pragma unroll
-        for (int line = 0; line < kLong; ++line) {
+        for (int line = 0; line < kLines; ++line) {
 #pragma unroll
-            for (int step = 0; step < kShort; ++step) {
-                const int place = line % 2 == 0 ? step : kShort - 1 - step;
-                const int row = TM < TN ? place : line;
-                const int col = TM < TN ? line : place;
+            for (int step = 0; step < kSteps; ++step) {
+                const int place = line % 2 == 0 ? step : kSteps - 1 - step;
+                const int row = kAlongRows ? line : place;
+                const int col = kAlongRows ? place : line;
                 sum[row][col] += fragment.a[row] * fragment.b[col];
             }
         }

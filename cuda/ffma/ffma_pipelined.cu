@@ -18,7 +18,7 @@ namespace ffma_gemm {
 
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
 struct Pipelined {
-    using Pipeline = AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES>;
+    using Pipeline = AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES, Walk::kShortSide>;
     using Thread = typename Pipeline::Thread;
     static constexpr int kThreads = Pipeline::kThreads;
     static constexpr int kQuads = TM * TN / kVec;              // 16-byte vectors of a thread's outputs

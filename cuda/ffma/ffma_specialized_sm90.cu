@@ -34,6 +34,8 @@ struct Specialized {
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
     static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
+    static constexpr int kGroup = 4;                // steps of k in one turn of the inner loop
+    static_assert(chunk_swizzle<BM>(BK - 1) < LM && chunk_swizzle<BN>(BK - 1) < 2 * LN, "what Lines relies on");
     static constexpr int kQuads = TM * TN / kVec;   // of a thread
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
@@ -72,12 +74,15 @@ struct Specialized {
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
             const int thread = threadIdx.x - kMathThreads;
-            const bool a_rows = args.a_access == kColVector || args.a_access == kColScalar;
-            const bool b_rows = args.b_access == kRowVector || args.b_access == kRowScalar;
-            if (a_rows) {
-                if (b_rows) produce<true, true>(args, shared, thread); else produce<true, false>(args, shared, thread);
+            const int a = Source::of_a(args, 0).run, b = Source::of_b(args, 0).run;
+            if (a == 0 || b == 0) {
+                produce<0, 0>(args, shared, thread);
+            } else if ((a & Source::kAlongRows) != 0) {
+                if ((b & Source::kAlongRows) != 0) produce<Source::kAlongRows, Source::kAlongRows>(args, shared, thread);
+                else produce<Source::kAlongRows, Source::kAlongK>(args, shared, thread);
             } else {
-                if (b_rows) produce<false, true>(args, shared, thread); else produce<false, false>(args, shared, thread);
+                if ((b & Source::kAlongRows) != 0) produce<Source::kAlongK, Source::kAlongRows>(args, shared, thread);
+                else produce<Source::kAlongK, Source::kAlongK>(args, shared, thread);
             }
             if (args.split_k > 1) {
                 ptx::cluster_sync();
@@ -89,25 +94,31 @@ struct Specialized {
         }
     }
 
-    // A_ROWS, B_ROWS: the operand is contiguous along its rows (m, n), not along k.
-    template <bool A_ROWS, bool B_ROWS>
+    // A_RUN, B_RUN: where the operand is contiguous, known when the kernel is compiled; 0: found out as it goes.
+    template <int A_RUN, int B_RUN>
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread) {
+        constexpr bool kKnown = A_RUN != 0;
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const int units = grid.units(args);
         Cursor cursor;
         for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
             const WorkUnit work = work_unit<BM, BN>(args, grid, unit);
-            TileLoader<BM, BK, kProducers> a;
-            TileLoader<BN, BK, kProducers> b;
-            a.start(Source::of_a(args, work.batch), thread, work.row, work.k_begin);
-            b.start(Source::of_b(args, work.batch), thread, work.col, work.k_begin);
+            TileLoader<BM, BK, kProducers, kKnown> a;
+            TileLoader<BN, BK, kProducers, kKnown> b;
+            Source source_a = Source::of_a(args, work.batch), source_b = Source::of_b(args, work.batch);
+            if (kKnown) {
+                source_a.run = A_RUN | (source_a.run & Source::kVectors);
+                source_b.run = B_RUN | (source_b.run & Source::kVectors);
+            }
+            a.start(source_a, thread, work.row, work.k_begin);
+            b.start(source_b, thread, work.col, work.k_begin);
 #pragma unroll 1
             for (int k_left = work.k_end - work.k_begin; k_left > 0; k_left -= BK) {
-                a.template fetch_as<A_ROWS>(k_left);
-                b.template fetch_as<B_ROWS>(k_left);
+                a.fetch(k_left);
+                b.fetch(k_left);
                 ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
-                a.template commit_as<A_ROWS>(shared.a[cursor.stage]);
-                b.template commit_as<B_ROWS>(shared.b[cursor.stage]);
+                a.commit(shared.a[cursor.stage]);
+                b.commit(shared.b[cursor.stage]);
                 ptx::mbarrier_arrive(&shared.full[cursor.stage]);
                 cursor.advance();
             }
@@ -134,27 +145,59 @@ struct Specialized {
         }
     }
 
+    // Where a thread reads four steps of k, in which the tiles' swizzle stays the same: its first row of A, and of B its
+    // first two chunks of columns, which trade places with the swizzle.
+    struct Lines {
+        const float* a;
+        const float* b[2];
+
+        __device__ __forceinline__ void set(const Shared& shared, int stage, int group, int row, int col) {
+            const int k = group * kGroup, swizzle = chunk_swizzle<BM>(k) * kVec;
+            a = shared.a[stage][k] + (row ^ swizzle);
+            b[0] = shared.b[stage][k] + (col ^ swizzle);
+            b[1] = shared.b[stage][k] + ((col + LN * kVec) ^ swizzle);
+        }
+        __device__ __forceinline__ void load(Thread& tile, int buffer, int step) const {
+#pragma unroll
+            for (int i = 0; i < TM; i += kVec)
+                *reinterpret_cast<float4*>(&tile.a[buffer][i]) =
+                    *reinterpret_cast<const float4*>(a + step * BM + Thread::row(i));
+#pragma unroll
+            for (int j = 0; j < TN; j += kVec)
+                *reinterpret_cast<float4*>(&tile.b[buffer][j]) = *reinterpret_cast<const float4*>(
+                    b[j / kVec % 2] + step * BN + Thread::col(j / (2 * kVec) * 2 * kVec));
+        }
+    };
+
     static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int k_left, int row,
                                                       int col, int lane) {
+        Lines lines;
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-        tile.load(0, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+        lines.set(shared, cursor.stage, 0, row, col);
+        lines.load(tile, 0, 0);
 #pragma unroll 1
         for (; k_left > 0; k_left -= BK) {
-            const float(*tile_a)[BM] = shared.a[cursor.stage];
-            const float(*tile_b)[BN] = shared.b[cursor.stage];
             uint64_t* empty = &shared.empty[cursor.stage];
-            cursor.advance();
+#pragma unroll 1
+            for (int group = 0; group < BK / kGroup; ++group) {
 #pragma unroll
-            for (int step = 0; step < BK - 1; ++step) {
-                tile.load((step + 1) % 2, tile_a, tile_b, step + 1, row, col);
-                tile.multiply_columns(step % 2);
+                for (int step = 0; step < kGroup - 1; ++step) {
+                    lines.load(tile, (step + 1) % 2, step + 1);
+                    tile.multiply(step % 2);
+                }
+                // The last step's operands are in registers already, so those of the next group can be asked for now.
+                if (group + 1 < BK / kGroup) {
+                    lines.set(shared, cursor.stage, group + 1, row, col);
+                } else {
+                    cursor.advance();
+                    if (k_left > BK) {
+                        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+                        lines.set(shared, cursor.stage, 0, row, col);
+                    }
+                }
+                lines.load(tile, kGroup % 2, 0);
+                tile.multiply((kGroup - 1) % 2);
             }
-            // The last step's operands are in registers already, so the next stage's can be asked for now.
-            if (k_left > BK) {
-                ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                tile.load(BK % 2, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
-            }
-            tile.multiply_columns((BK - 1) % 2);
             __syncwarp();
             if (lane == 0) ptx::mbarrier_arrive(empty);
         }

@@ -66,23 +66,40 @@ struct Source {
     const float* data;
     int64_t row_stride, k_stride;
     int rows;
-    bool along_rows;   // neighbours along the rows are neighbours in memory; otherwise neighbours along k are, if any
-    bool vectors;      // and may be read 16 bytes at a time
+    int run;   // where neighbours lead (0: nowhere), plus kVectors where four of them can be read at once
+
+    static constexpr int kVectors = 1, kAlongK = 2, kAlongRows = 4;
 
     static __device__ __forceinline__ Source of_a(const GemmArgs& args, int batch) {
+        const int run = args.a_access == kRowVector   ? kAlongK + kVectors
+                        : args.a_access == kRowScalar ? kAlongK
+                        : args.a_access == kColVector ? kAlongRows + kVectors
+                        : args.a_access == kColScalar ? kAlongRows
+                                                      : 0;
         return {static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch), args.a.row_stride,
-                args.a.col_stride, args.m, args.a_access == kColVector || args.a_access == kColScalar,
-                args.a_access == kRowVector || args.a_access == kColVector};
+                args.a.col_stride, args.m, run};
     }
     static __device__ __forceinline__ Source of_b(const GemmArgs& args, int batch) {
+        const int run = args.b_access == kColVector   ? kAlongK + kVectors
+                        : args.b_access == kColScalar ? kAlongK
+                        : args.b_access == kRowVector ? kAlongRows + kVectors
+                        : args.b_access == kRowScalar ? kAlongRows
+                                                      : 0;
         return {static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch), args.b.col_stride,
-                args.b.row_stride, args.n, args.b_access == kRowVector || args.b_access == kRowScalar,
-                args.b_access == kRowVector || args.b_access == kColVector};
+                args.b.row_stride, args.n, run};
     }
+    __device__ __forceinline__ bool along_k() const { return (run & kAlongK) != 0; }
+    __device__ __forceinline__ bool along_rows() const { return (run & kAlongRows) != 0; }
+    __device__ __forceinline__ bool vectors() const { return (run & kVectors) != 0; }
 };
 
 __device__ __forceinline__ float4 load_vector(const float* address) {
     return __ldg(reinterpret_cast<const float4*>(address));
+}
+
+// The same where four neighbours do not start on 16 bytes.
+__device__ __forceinline__ float4 load_neighbours(const float* address) {
+    return make_float4(__ldg(address), __ldg(address + 1), __ldg(address + 2), __ldg(address + 3));
 }
 
 // Up to four neighbours, `valid` of them inside the matrix (any number ≤ 0: none); zeros outside.
@@ -105,7 +122,8 @@ __device__ __forceinline__ constexpr int chunk_swizzle(int k) {
 // Moves ROWS × BK tiles with THREADS threads, in 4 × 4 pieces. Accesses of 16 bytes go through memory eight lanes at a
 // time, so eight neighbouring lanes read along the dimension that is contiguous: 2 × 4 pieces along k, 64 bytes of each
 // row, or 8 × 1 along rows, 128 bytes of each k. The swizzle spreads both over all banks when they are stored.
-template <int ROWS, int BK, int THREADS>
+// With QUICK_SCALARS, operands that do not start on 16 bytes are read without guards inside the matrix, too.
+template <int ROWS, int BK, int THREADS, bool QUICK_SCALARS>
 struct TileLoader {
     static constexpr int kPieces = ROWS * BK / (kVec * kVec);
     static constexpr int kEach = (kPieces + THREADS - 1) / THREADS;        // pieces a thread moves
@@ -126,7 +144,7 @@ struct TileLoader {
     __device__ __forceinline__ void start(const Source& from, int thread, int first_row, int first_k) {
         source = from;
         const int band = thread / kPerBand, piece = thread % kPerBand;
-        const bool along_rows = source.along_rows;
+        const bool along_rows = source.along_rows();
         const int across = along_rows ? piece % kAcross : piece / 4 % kAcross;
         row = (band * kAcross + across) * kVec;
         k = (along_rows ? piece / kAcross : piece / (4 * kAcross) * 4 + piece % 4) * kVec;
@@ -138,68 +156,54 @@ struct TileLoader {
 
     // Global memory → registers, for the tile that has `k_left` elements of k before its slice ends.
     __device__ __forceinline__ void fetch(int k_left) {
-        if (source.along_rows) {
-            fetch_as<true>(k_left);
-        } else {
-            fetch_as<false>(k_left);
-        }
-    }
-
-    // The same where the direction is known when the kernel is compiled.
-    template <bool ALONG_ROWS>
-    __device__ __forceinline__ void fetch_as(int k_left) {
         if (active) {
-            const bool inside = rows_inside && k_left >= BK;
-            if (inside && source.vectors) {
-                const int64_t step = ALONG_ROWS ? source.k_stride : source.row_stride;
+            const bool quick = source.vectors() || (QUICK_SCALARS && source.run != 0);
+            if (rows_inside && k_left >= BK && quick) {
+                const int64_t step = source.along_k() ? source.row_stride : source.k_stride;
 #pragma unroll
                 for (int piece = 0; piece < kEach; ++piece) {
                     const float* from = address + piece * kRowStep * source.row_stride;
 #pragma unroll
-                    for (int i = 0; i < kVec; ++i) staged[piece][i] = load_vector(from + i * step);
+                    for (int i = 0; i < kVec; ++i)
+                        staged[piece][i] = !QUICK_SCALARS || source.vectors() ? load_vector(from + i * step) : load_neighbours(from + i * step);
                 }
             } else {
-                fetch_scalars<ALONG_ROWS>(k_left - k, inside);
+                fetch_guarded(k_left - k);
             }
         }
         address += BK * source.k_stride;
     }
 
-    // Element by element, where rows are not aligned and where the matrix ends.
-    template <bool ALONG_ROWS>
-    __device__ __forceinline__ void fetch_scalars(int k_left, bool inside) {
-        const int64_t step = ALONG_ROWS ? source.k_stride : source.row_stride;
-        const int64_t inner = ALONG_ROWS ? source.row_stride : source.k_stride;
+    __device__ __forceinline__ void fetch_guarded(int k_left) {
+        const bool along_rows = source.along_rows();
+        const int64_t step = along_rows ? source.k_stride : source.row_stride;
+        const int64_t inner = along_rows ? source.row_stride : source.k_stride;
 #pragma unroll
         for (int piece = 0; piece < kEach; ++piece) {
             const float* from = address + piece * kRowStep * source.row_stride;
-            const int rows = inside ? kVec : rows_left - piece * kRowStep;
-            const int ks = inside ? kVec : k_left;
-            const int outer_left = ALONG_ROWS ? ks : rows;
-            const int inner_left = ALONG_ROWS ? rows : ks;
+            const int rows = rows_left - piece * kRowStep;
+            const int outer_left = along_rows ? k_left : rows;
+            const int inner_left = along_rows ? rows : k_left;
 #pragma unroll
-            for (int i = 0; i < kVec; ++i)
-                staged[piece][i] = load_guarded(from + i * step, inner, i < outer_left ? inner_left : 0);
+            for (int i = 0; i < kVec; ++i) {
+                const int valid = i < outer_left ? inner_left : 0;
+                if (valid >= kVec && source.vectors()) {
+                    staged[piece][i] = load_vector(from + i * step);
+                } else {
+                    staged[piece][i] = load_guarded(from + i * step, inner, valid);
+                }
+            }
         }
     }
 
     // Registers → shared memory.
     __device__ __forceinline__ void commit(float (*tile)[ROWS]) const {
-        if (source.along_rows) {
-            commit_as<true>(tile);
-        } else {
-            commit_as<false>(tile);
-        }
-    }
-
-    template <bool ALONG_ROWS>
-    __device__ __forceinline__ void commit_as(float (*tile)[ROWS]) const {
         if (!active) return;
 #pragma unroll
         for (int piece = 0; piece < kEach; ++piece) {
             const float4* v = staged[piece];
             float* to = &tile[k][(row + piece * kRowStep) ^ chunk_swizzle<ROWS>(k) * kVec];
-            if (ALONG_ROWS) {
+            if (source.along_rows()) {
 #pragma unroll
                 for (int i = 0; i < kVec; ++i) *reinterpret_cast<float4*>(to + i * ROWS) = v[i];
             } else {
@@ -269,19 +273,8 @@ struct ThreadTile {
                 *reinterpret_cast<const float4*>(b_line + (col(j) ^ swizzle_b / LN * LN * kVec));
     }
 
-    // Rows in turn, back and forth along the columns: each step keeps one operand of the step before.
-    __device__ __forceinline__ void multiply(int buffer) {
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-            for (int j = 0; j < TN; ++j) {
-                const int col = i % 2 == 0 ? j : TN - 1 - j;
-                acc[i][col] = fmaf(a[buffer][i], b[buffer][col], acc[i][col]);
-            }
-    }
-
     // Columns in turn, up and down the rows. See quad().
-    __device__ __forceinline__ void multiply_columns(int buffer) {
+    __device__ __forceinline__ void multiply(int buffer) {
 #pragma unroll
         for (int j = 0; j < TN; ++j)
 #pragma unroll
@@ -305,111 +298,87 @@ struct ThreadTile {
 
 // ---- storing ----------------------------------------------------------------------------------------------------
 
-// Stores a thread's outputs, the first of them at (row, col). A bare α·acc goes out in straight-line code. Anything
-// more takes one row of the thread tile at a time, the rest moving up: the code of the epilogue is large, and there
-// is one copy of it for TN outputs instead of TM·TN.
-template <int LM, int LN, int TM, int TN>
-__device__ __forceinline__ void store_tile(ThreadTile<LM, LN, TM, TN>& tile, const GemmArgs& args, int batch, int row,
-                                           int col) {
+__device__ __forceinline__ constexpr int largest_part(int all, int most) {
+    int part = all < most ? all : most;
+    while (all % part != 0) --part;
+    return part;
+}
+
+// Stores a block's tile. THREADS threads hold it in registers, `in_group` is this one's number among them and (row, col)
+// its first output; all GROUPS · THREADS threads of the block come along.
+//
+// The sums pass through shared memory, a 4 × 4 piece of each thread at a time, so that there is one copy of the epilogue's
+// large code, and for the reason that ThreadTile::quad() gives: `room` is ROOM bytes of shared memory that nobody uses any
+// more, and a tile that needs more passes through it in parts.
+//
+// Where k is cut, the slices of a tile are the blocks of a cluster (compute capability 9.0 and newer). Each leaves its sums
+// in its shared memory, and each adds up and stores its share of the tile, always in the order of k: no workspace, no
+// second launch, the same bits every time.
+template <int THREADS, int GROUPS, int ROOM, int LM, int LN, int TM, int TN>
+__device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& tile, const GemmArgs& args, const WorkUnit& work,
+                                           int group, int in_group, int row, int col, float4* room) {
     using Tile = ThreadTile<LM, LN, TM, TN>;
-    const Epilogue epilogue(args, batch);
-    const bool bare = args.beta == 0.0f && args.bias == nullptr && args.residual.data == nullptr &&
-                      args.activation == kIdentity && args.d_access == kRowVector;
-    if (bare && col + Tile::col(TN - 1) < args.n) {
-        float* line = epilogue.d + row * args.d.row_stride + col;
+    constexpr int kAcross = TN / kVec;                                    // pieces beside each other
+    constexpr int kPieces = TM / kVec * kAcross;                          // of a thread
+    constexpr int kFit = ROOM / (THREADS * kVec * static_cast<int>(sizeof(float4)));
+    constexpr int kPart = largest_part(kPieces, kFit);                    // pieces that pass at a time
+    const Epilogue epilogue(args, work.batch);
+    const bool split = args.split_k > 1;
+    float4* mine = room + in_group;
 #pragma unroll
-        for (int i = 0; i < TM; ++i) {
-            if (row + Tile::row(i) < args.m) {
+    for (int first = 0; first < kPieces; first += kPart) {
+        if (group == 0) {
 #pragma unroll
-                for (int j = 0; j < TN; j += kVec)
-                    *reinterpret_cast<float4*>(line + Tile::row(i) * args.d.row_stride + Tile::col(j)) =
-                        make_float4(args.alpha * tile.acc[i][j], args.alpha * tile.acc[i][j + 1],
-                                    args.alpha * tile.acc[i][j + 2], args.alpha * tile.acc[i][j + 3]);
+            for (int v = 0; v < kPart * kVec; ++v)
+                mine[v * THREADS] =
+                    tile.quad((first + v / kVec) / kAcross * kVec, (first + v / kVec) % kAcross * kVec + v % kVec);
+        }
+        // q: four columns of four rows each, as quad() turned them.
+        const auto store = [&](int piece, const float4 (&q)[kVec]) {
+            const int first_row = row + Tile::row((first + piece) / kAcross * kVec);
+            const int first_col = col + Tile::col((first + piece) % kAcross * kVec);
+            epilogue.store_vector(args, first_row, first_col, make_float4(q[0].y, q[1].y, q[2].y, q[3].y));
+            epilogue.store_vector(args, first_row + 1, first_col, make_float4(q[0].x, q[1].x, q[2].x, q[3].x));
+            epilogue.store_vector(args, first_row + 2, first_col, make_float4(q[0].w, q[1].w, q[2].w, q[3].w));
+            epilogue.store_vector(args, first_row + 3, first_col, make_float4(q[0].z, q[1].z, q[2].z, q[3].z));
+        };
+        if (GROUPS > 1) __syncthreads();   // the groups share the work
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (split) ptx::cluster_sync();
+#endif
+#pragma unroll 1
+        for (int piece = work.slice + group * args.split_k; piece < kPart; piece += GROUPS * args.split_k) {
+            const float4* from = mine + piece * kVec * THREADS;
+            float4 q[kVec];
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+            if (split) {
+#pragma unroll
+                for (int j = 0; j < kVec; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+                for (int slice = 0; slice < args.split_k; ++slice) {
+                    const uint32_t theirs = ptx::cluster_address(from, slice);
+#pragma unroll
+                    for (int j = 0; j < kVec; ++j) {
+                        const float4 part = ptx::load_cluster_vector(theirs + j * THREADS * sizeof(float4));
+                        q[j].x += part.x;
+                        q[j].y += part.y;
+                        q[j].z += part.z;
+                        q[j].w += part.w;
+                    }
+                }
+                store(piece, q);
+                continue;
             }
+#endif
+#pragma unroll
+            for (int j = 0; j < kVec; ++j) q[j] = from[j * THREADS];
+            store(piece, q);
         }
-        return;
-    }
-#pragma unroll 1
-    for (int i = 0; i < TM; ++i) {
-        const int first_col = ptx::recompute(col);
-#pragma unroll
-        for (int j = 0; j < TN; j += kVec)
-            epilogue.store_vector(args, row + Tile::row(i), first_col + Tile::col(j),
-                                  *reinterpret_cast<const float4*>(&tile.acc[0][j]));
-#pragma unroll
-        for (int to = 0; to + 1 < TM; ++to)
-#pragma unroll
-            for (int j = 0; j < TN; ++j) tile.acc[to][j] = tile.acc[to + 1][j];
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (split) ptx::cluster_sync();   // the room is free again, and no block leaves while another reads its sums
+#endif
+        if (GROUPS > 1) __syncthreads();
     }
 }
-
-// ---- slices of k ------------------------------------------------------------------------------------------------
-
-// The workspace of a split-K launch: kMaxCounters counters, one a tile of the batch, zero before the launch and zero
-// again after it, whatever the launch; then for each tile and slice its partial sums.
-constexpr int kMaxCounters = 16384;
-
-__device__ __forceinline__ float* partial_sums(const GemmArgs& args) {
-    return reinterpret_cast<float*>(static_cast<unsigned*>(args.workspace) + kMaxCounters);
-}
-
-// Tells whether this block is the last of its tile to finish; all earlier blocks' partial sums are visible then.
-// `barrier` is a barrier of the threads that take part, one of which is `first`; `flag` is in shared memory.
-template <class Barrier>
-__device__ __forceinline__ bool arrives_last(unsigned* counter, int slices, bool first, int* flag, Barrier barrier) {
-    __threadfence();
-    barrier();
-    if (first) {
-        const bool last = atomicAdd(counter, 1u) == static_cast<unsigned>(slices) - 1;
-        if (last) *counter = 0;
-        *flag = last;
-    }
-    barrier();
-    const bool last = *flag != 0;
-    if (last) __threadfence();
-    return last;
-}
-
-// The partial sums of one tile; THREADS threads hold a whole tile in registers.
-template <int THREADS>
-struct SliceSum {
-    unsigned* counter;
-    float* partial;   // of slice 0
-    int slice, slices, tile_floats;
-
-    __device__ __forceinline__ SliceSum(const GemmArgs& args, const WorkUnit& work, int tile_floats)
-        : counter(static_cast<unsigned*>(args.workspace) + work.tile),
-          partial(partial_sums(args) + static_cast<size_t>(work.tile) * args.split_k * tile_floats),
-          slice(work.slice),
-          slices(args.split_k),
-          tile_floats(tile_floats) {}
-
-    // Leaves this block's sums in the workspace. The last block of the tile takes all of them, in the order of k, so
-    // that the result does not depend on which block that was; the others get false. Threads that hold no part of the
-    // tile come along for the barriers with `holds` false.
-    template <int LM, int LN, int TM, int TN, class Barrier>
-    __device__ __forceinline__ bool add(ThreadTile<LM, LN, TM, TN>& tile, bool holds, int thread, int* flag, bool first,
-                                        Barrier barrier) const {
-        float* mine = partial + static_cast<size_t>(slice) * tile_floats + thread;
-        if (holds) {
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) __stcg(mine + (i * TN + j) * THREADS, tile.acc[i][j]);
-        }
-        if (!arrives_last(counter, slices, first, flag, barrier)) return false;
-        if (!holds) return true;
-        tile.clear();
-        const float* from = partial + thread;
-#pragma unroll 1
-        for (int number = 0; number < slices; ++number, from += tile_floats) {
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) tile.acc[i][j] += __ldcg(from + (i * TN + j) * THREADS);
-        }
-        return true;
-    }
-};
 
 }  // namespace ffma_gemm

@@ -2,14 +2,13 @@
 //
 // One block computes one BM × BN tile of one matrix over one slice of k. While it multiplies tile t of A and B out of
 // shared memory it already holds tile t + 1 in registers, so a step of BK costs one barrier; two tile buffers are
-// enough. The loader (tile.cuh) takes operands 16 bytes at a time along whichever dimension is contiguous, transposing
+// enough. The loader (ffma_tile.cuh) takes operands 16 bytes at a time along whichever dimension is contiguous, transposing
 // in registers where that is k, and element by element where nothing is aligned.
 //
 // A thread computes TM × TN outputs: TM·TN FFMA for (TM + TN) / 4 16-byte reads of shared memory. 8 × 16 gives 128 to
 // 6, so 95 % of the issue slots can be FFMA; smaller thread tiles trade that for more blocks. Small tiles give each
 // step of k to WARPS_K groups of warps, which keeps 8 × 8 outputs a thread where the tile alone has too few; the
-// groups' sums meet in shared memory. Few tiles and a long k: split_k blocks share a tile and the last one to finish
-// adds their partial sums, always in the order of k.
+// groups' sums meet in shared memory. Few tiles and a long k: a cluster of split_k blocks shares a tile.
 #include "ffma_tile.cuh"
 
 namespace ffma_gemm {
@@ -21,6 +20,7 @@ struct Tiled {
     static constexpr int kWarpsM = BM / Thread::kWarpM, kWarpsN = BN / Thread::kWarpN;
     static constexpr int kGroup = kWarpsM * kWarpsN * kWarp;   // threads that cover the tile once
     static constexpr int kThreads = kGroup * WARPS_K;
+    static constexpr bool kQuickScalars = BM <= 64 && BN <= 64;   // larger tiles have no registers left for it
     static constexpr int kSteps = BK / WARPS_K;                // steps of k for one group in one tile
     static_assert(kWarpsM * Thread::kWarpM == BM && kWarpsN * Thread::kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kSteps * WARPS_K == BK && kSteps % 8 == 0, "groups share a tile's steps evenly, in whole swizzles");
@@ -47,8 +47,8 @@ struct Tiled {
 
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const WorkUnit work = work_unit<BM, BN>(args, grid, blockIdx.x);
-        TileLoader<BM, BK, kThreads> a;
-        TileLoader<BN, BK, kThreads> b;
+        TileLoader<BM, BK, kThreads, kQuickScalars> a;
+        TileLoader<BN, BK, kThreads, kQuickScalars> b;
         a.start(Source::of_a(args, work.batch), thread, work.row, work.k_begin);
         b.start(Source::of_b(args, work.batch), thread, work.col, work.k_begin);
 
@@ -84,13 +84,8 @@ struct Tiled {
 
         float* shared = reinterpret_cast<float*>(&tiles);
         if (WARPS_K > 1) add_groups(tile, shared, group, in_group);
-        if (args.split_k > 1) {
-            const SliceSum<kGroup> slices(args, work, BM * BN);
-            const bool last = slices.add(tile, group == 0, in_group, reinterpret_cast<int*>(shared),
-                                         threadIdx.x == 0, [] { __syncthreads(); });
-            if (!last) return;
-        }
-        if (group == 0) store_tile(tile, args, work.batch, work.row + row, work.col + col);
+        store_tile<kGroup, WARPS_K, sizeof(Tiles)>(tile, args, work, group, in_group, work.row + row,
+                                                                  work.col + col, reinterpret_cast<float4*>(shared));
     }
 
     // Adds the sums of groups 1, 2, … to group 0's, in that order, through shared memory.
@@ -123,10 +118,10 @@ struct Tiled {
         ffma_gemm::Tiled<BM, BN, BK, LM, TM, TN, WARPS_K>::run(args);                                               \
     }
 
-FFMA_TILED(ffma_128x128, 128, 128, 16, 8, 8, 16, 1, 2)
+FFMA_TILED(ffma_128x256, 128, 256, 16, 8, 8, 16, 1, 1)
 FFMA_TILED(ffma_64x128, 64, 128, 16, 8, 8, 8, 1, 3)
 FFMA_TILED(ffma_64x64, 64, 64, 32, 8, 8, 8, 2, 2)
 FFMA_TILED(ffma_32x128, 32, 128, 32, 4, 8, 8, 2, 2)
 FFMA_TILED(ffma_32x64, 32, 64, 32, 4, 8, 8, 2, 4)
 FFMA_TILED(ffma_16x128, 16, 128, 32, 2, 8, 8, 4, 2)
-FFMA_TILED(ffma_32x32, 32, 32, 32, 8, 4, 8, 2, 7)
+FFMA_TILED(ffma_32x32, 32, 32, 32, 8, 4, 8, 2, 6)

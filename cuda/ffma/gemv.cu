@@ -8,8 +8,7 @@
 // columns of B are the *vectors*. Two kernels, by the direction in which the matrix is contiguous:
 //   dot   along k: a warp takes a few lines, its lanes neighbouring pieces of k, and the lanes' sums are added at the end
 //   axpy  along the lines: a lane takes four neighbouring lines and walks down k
-// All warps of a block share its lines and divide k; split_k blocks divide it further. Sums are always added in the
-// same order: lanes, then warps, then slices.
+// All warps of a block share its lines and divide k. Sums are always added in the same order: lanes, then warps.
 #include "ffma_tile.cuh"
 
 namespace ffma_gemm {
@@ -75,36 +74,17 @@ struct LaneSum {
     }
 };
 
-// `sums` has one value for each of a block's LINES × M outputs and warp, warps outermost. Adds them up and stores, or
-// leaves the sum for the slice's last block.
+// `sums` has one value for each of a block's LINES × M outputs and warp, warps outermost. Adds them up and stores.
 template <int M, int LINES, int WARPS, bool SWAPPED>
-__device__ __forceinline__ void finish(const GemmArgs& args, int batch, int block, int slice, int first_line,
-                                       const float* sums, int* flag) {
+__device__ __forceinline__ void finish(const GemmArgs& args, int batch, int first_line, const float* sums) {
     constexpr int kOutputs = M * LINES;
     const int vector_count = SWAPPED ? args.n : args.m;
     const int line_count = SWAPPED ? args.m : args.n;
     const Epilogue epilogue(args, batch);
-    float* partial = nullptr;
-    if (args.split_k > 1) {
-        partial = partial_sums(args) + static_cast<size_t>(block) * args.split_k * kOutputs;
-        for (int output = threadIdx.x; output < kOutputs; output += WARPS * kWarp) {
-            float sum = 0.0f;
-#pragma unroll
-            for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp * kOutputs + output];
-            __stcg(partial + slice * kOutputs + output, sum);
-        }
-        if (!arrives_last(static_cast<unsigned*>(args.workspace) + block, args.split_k, threadIdx.x == 0, flag,
-                          [] { __syncthreads(); }))
-            return;
-    }
     for (int output = threadIdx.x; output < kOutputs; output += WARPS * kWarp) {
         float sum = 0.0f;
-        if (args.split_k > 1) {
-            for (int from = 0; from < args.split_k; ++from) sum += __ldcg(partial + from * kOutputs + output);
-        } else {
 #pragma unroll
-            for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp * kOutputs + output];
-        }
+        for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp * kOutputs + output];
         const int vector = output / LINES, line = first_line + output % LINES;
         if (vector < vector_count && line < line_count) {
             if (SWAPPED) epilogue.store(args, line, vector, sum);
@@ -126,14 +106,11 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     constexpr int kSum = M * LINES;
     static_assert((kSum & (kSum - 1)) == 0 && kSum <= kWarp, "the lanes' sums halve evenly");
     __shared__ float sums[WARPS * kSum];
-    __shared__ int flag;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int line_count = SWAPPED ? args.m : args.n;
     const int line_blocks = (line_count - 1) / LINES + 1;
-    const int slice = blockIdx.x % args.split_k;
-    const int block = blockIdx.x / args.split_k;
-    const int batch = block / line_blocks;
-    const int first_line = (block - batch * line_blocks) * LINES;
+    const int batch = blockIdx.x / line_blocks;
+    const int first_line = (blockIdx.x - batch * line_blocks) * LINES;
     const Gemv g = gemv_of<SWAPPED, true>(args, batch);
 
     // Lines and vectors beyond the last are read as the last one again and not stored.
@@ -149,9 +126,8 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     for (int i = 0; i < kSum; ++i) acc[i] = 0.0f;
 
     constexpr int kStep = WARPS * kWarp * kVec;   // k that the block takes at once
-    const int k_begin = slice * args.k_slice;
-    const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
-    int k = k_begin + threadIdx.x * kVec;
+    const int k_end = args.k;
+    int k = threadIdx.x * kVec;
     if (g.matrix_vector && g.vectors_vector) {
         const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
@@ -173,7 +149,7 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
         }
         // The last k mod 4 elements are some lane's: the one whose turn they are.
         k = k_end - k_end % kVec;
-        k = (k - k_begin) / kVec % (WARPS * kWarp) == threadIdx.x ? k : k_end;
+        k = k / kVec % (WARPS * kWarp) == threadIdx.x ? k : k_end;
     }
 #pragma unroll 1
     for (; k < k_end; k += kStep) {
@@ -197,7 +173,7 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     Sum::add(acc, lane);
     if (Sum::speaks(lane)) sums[warp * kSum + Sum::owned(lane)] = acc[0];
     __syncthreads();
-    finish<M, LINES, WARPS, SWAPPED>(args, batch, block, slice, first_line, sums, &flag);
+    finish<M, LINES, WARPS, SWAPPED>(args, batch, first_line, sums);
 }
 
 // The matrix is contiguous along the lines. LANES lanes cover 4·LANES lines; the warp's other lanes and the other warps
@@ -207,14 +183,11 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
     constexpr int kLines = LANES * kVec;
     constexpr int kStep = WARPS * (kWarp / LANES) * kVec;   // k that the block takes at once
     __shared__ float sums[WARPS * M * kLines];
-    __shared__ int flag;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int line_count = SWAPPED ? args.m : args.n;
     const int line_blocks = (line_count - 1) / kLines + 1;
-    const int slice = blockIdx.x % args.split_k;
-    const int block = blockIdx.x / args.split_k;
-    const int batch = block / line_blocks;
-    const int first_line = (block - batch * line_blocks) * kLines;
+    const int batch = blockIdx.x / line_blocks;
+    const int first_line = (blockIdx.x - batch * line_blocks) * kLines;
     const Gemv g = gemv_of<SWAPPED, false>(args, batch);
     const int my_line = first_line + lane % LANES * kVec;
     const int lines_left = g.lines - my_line;
@@ -230,10 +203,9 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
 #pragma unroll
         for (int i = 0; i < kVec; ++i) acc[v][i] = 0.0f;
 
-    const int k_begin = slice * args.k_slice;
-    const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
+    const int k_end = args.k;
 #pragma unroll 2
-    for (int k = k_begin + (warp * (kWarp / LANES) + lane / LANES) * kVec; k < k_end; k += kStep) {
+    for (int k = (warp * (kWarp / LANES) + lane / LANES) * kVec; k < k_end; k += kStep) {
         float4 w[kVec];
         const float* from = column + k * g.matrix_k_stride;
 #pragma unroll
@@ -272,7 +244,7 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
             for (int i = 0; i < kVec; ++i) sums[(warp * M + v) * kLines + lane * kVec + i] = acc[v][i];
     }
     __syncthreads();
-    finish<M, kLines, WARPS, SWAPPED>(args, batch, block, slice, first_line, sums, &flag);
+    finish<M, kLines, WARPS, SWAPPED>(args, batch, first_line, sums);
 }
 
 }  // namespace ffma_gemm

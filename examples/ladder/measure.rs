@@ -16,6 +16,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const PROGRAM: &str = "cargo run --release --features cuda --example ladder --";
 
+/// The rung whose source transposes A beforehand. It is measured so where A does not come stored transposed.
+const TURNS_A: Role = Role::Rung(9);
+
 impl Arguments {
     fn timing(&self) -> Timing {
         Timing {
@@ -48,6 +51,11 @@ pub fn ladder(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&'sta
             product.check("cuBLAS", || product.launch_cublas(0))?;
             for spec in kernels {
                 bar.set_message(format!("{} on {case}", spec.name));
+                if spec.role == TURNS_A && !case.layout.a_transposed {
+                    rows.push(measure_turned(gpu, &product, spec, arguments.timing())?);
+                    bar.inc(1);
+                    continue;
+                }
                 match product.plan(Some(spec.name)) {
                     Ok(plan) => rows.push(measure(gpu, &product, &plan, "ladder", arguments.timing())?),
                     Err(Error::Refused { kernel, reason }) => left_out.push(format!("{kernel}: {reason}")),
@@ -128,13 +136,37 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, kernels: &[&'static KernelSp
     Ok(report)
 }
 
-/// Checks a plan, measures it, and says what the kernel occupies.
+/// Checks a plan and measures it.
 fn measure(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, timing: Timing) -> Result<Row> {
     let (spec, case) = (plan.kernel, &product.case);
     product.check(spec.name, || product.launch(plan, 0))?;
-    let (baseline_us, us) = product
+    let times = product
         .compare(plan, timing)
         .with_context(|| format!("{} on {case}", spec.name))?;
+    row(gpu, product, plan, bench, times)
+}
+
+/// The same for a kernel whose A is transposed beforehand; the time of that stands beside the product's.
+fn measure_turned(gpu: &Gpu, product: &Product, spec: &KernelSpec, timing: Timing) -> Result<Row> {
+    let turned = product.turn_a()?;
+    let plan = product.plan_turned(&turned, spec.name)?;
+    product.check(spec.name, || {
+        product.launch_turn(&turned)?;
+        product.launch_turned(&turned, &plan, 0)
+    })?;
+    let [baseline_us, prepare_us, us] = product
+        .compare_turned(&turned, &plan, timing)
+        .with_context(|| format!("{} on {}", spec.name, product.case))?;
+    Ok(Row {
+        prepare_us: Some((prepare_us * 1e3).round() / 1e3),
+        prepare_kernel: Some(turned.kernel().into()),
+        ..row(gpu, product, &plan, "ladder", (baseline_us, us))?
+    })
+}
+
+/// The row of a measured plan: its times and what the kernel occupies.
+fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us): (f64, f64)) -> Result<Row> {
+    let (spec, case) = (plan.kernel, &product.case);
     let capability = gpu.context.info().compute_capability;
     let compiled = resources()
         .iter()

@@ -53,6 +53,9 @@ pub fn case(case: &Case, rows: &[Row], left_out: &[String], ffma_tflops: f64) {
             println!("{name:<36} {us:>11.2} {:>9.2} {:>9.1}", case.flops() / us * 1e-6, 100.0);
         }
     }
+    for (kernel, note) in series::preparations(rows) {
+        println!("{kernel}: {note}");
+    }
     for reason in left_out {
         println!("left out: {reason}");
     }

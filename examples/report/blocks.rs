@@ -140,6 +140,9 @@ fn ladder(text: &mut String, name: &str, report: &Report, plots: &str) {
             }),
         ];
         let _ = writeln!(text, "{size}³:\n\n{}", table(&rows, &columns));
+        for (kernel, note) in series::preparations(&rows) {
+            let _ = writeln!(text, "`{kernel}`: {note}.\n");
+        }
         let _ = writeln!(text, "![TFLOP/s at {size}³]({plots}/{name}-bars.svg)\n");
     }
     let lines = series::over_sizes(report);

@@ -186,17 +186,6 @@ const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
 const DOT_LINES: u32 = 4;
 /// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
 const AXPY_LINES: u32 = 32;
-/// Elements of a row of 128 bytes, which is what the swizzle of the copy engine works on.
-const SWIZZLE_WIDTH: u32 = 32;
-
-/// How A and B are stored; T: transposed.
-#[derive(Clone, Copy)]
-enum Layout {
-    NN,
-    NT,
-    TT,
-}
-
 /// Strides of a tensor map are below 2⁴⁰ bytes.
 const MAX_COPY_STRIDE: i64 = 1 << 38;
 
@@ -268,12 +257,14 @@ impl KernelSpec {
         }
     }
 
-    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout.
+    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout, k cut across a cluster where there
+    /// are few tiles.
     const fn ffma(name: &'static str, tile: Tile, threads: u32, cost: Cost) -> Self {
         KernelSpec {
             role: Role::Production,
             grid: Grid::Units,
             epilogue: EpilogueSupport::Fused,
+            split_k: SplitK::Cluster,
             ..KernelSpec::rung(
                 0,
                 name,
@@ -286,12 +277,11 @@ impl KernelSpec {
         .candidate(cost)
     }
 
-    /// The same with asynchronous copies, and k cut across a cluster where there are few tiles.
+    /// The same with asynchronous copies.
     const fn ffma_pipelined(name: &'static str, tile: Tile, threads: u32, shared: u32, cost: Cost) -> Self {
         KernelSpec {
             file: "ffma/ffma_pipelined",
             summary: "FP32 multiply-adds, any layout, asynchronous copies",
-            split_k: SplitK::Cluster,
             ..KernelSpec::ffma(name, tile, threads, cost)
         }
         .dynamic_shared(shared)
@@ -324,6 +314,7 @@ impl KernelSpec {
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
+            split_k: SplitK::Never,
             summary: "streams B once past a few rows of A",
             needs: Needs {
                 b,
@@ -345,6 +336,7 @@ impl KernelSpec {
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
+            split_k: SplitK::Never,
             summary: "streams A once past a few columns of B",
             needs: Needs {
                 a,
@@ -355,59 +347,23 @@ impl KernelSpec {
         }
     }
 
-    /// Three TF32 products on Hopper's tensor cores, whole epilogue. `layout` says how A and B are stored; the tile is that
-    /// of the result.
-    const fn tf32x3_sm90(name: &'static str, layout: Layout, tile: Tile, grid: Grid, cost: Cost) -> Self {
-        let narrow = if tile.bm < tile.bn { tile.bm } else { tile.bn };
-        let pairs = matches!(grid, Grid::Pairs(_));
-        // The operand that goes through registers is the one with 128 rows in a tile: A, unless A's tile is the narrow
-        // one or A is the only operand that is contiguous along k. The pair's blocks fetch half of the other one each.
-        let through_registers = match layout {
-            Layout::NN => CopyBox::new(SWIZZLE_WIDTH, SWIZZLE_WIDTH),
-            Layout::TT => CopyBox::new(SWIZZLE_WIDTH, SWIZZLE_WIDTH),
-            Layout::NT => CopyBox::new(SWIZZLE_WIDTH, 128),
-        };
-        let shared = CopyBox::new(SWIZZLE_WIDTH, if pairs { narrow / 2 } else { narrow });
-        let registers_hold_b = matches!(layout, Layout::NN) || tile.bm < tile.bn;
+    /// A kernel that multiplies with the tensor cores of any device from compute capability 8.0 on, any layout.
+    const fn mma(
+        name: &'static str,
+        arithmetic: Arithmetic,
+        tile: Tile,
+        threads: u32,
+        shared: u32,
+        cost: Cost,
+    ) -> Self {
         KernelSpec {
-            role: Role::Production,
-            arithmetic: Arithmetic::Tf32x3,
-            grid,
-            epilogue: EpilogueSupport::Fused,
-            split_k: if pairs { SplitK::Never } else { SplitK::Cluster },
-            copy_boxes: Some(if registers_hold_b {
-                [shared, through_registers]
-            } else {
-                [through_registers, shared]
-            }),
-            needs: Needs {
-                only_capability: Some(90),
-                a: match layout {
-                    Layout::TT => &[Access::ColVector],
-                    Layout::NN | Layout::NT => &[Access::RowVector],
-                },
-                b: match layout {
-                    Layout::NN => &[Access::RowVector],
-                    Layout::NT | Layout::TT => &[Access::ColVector],
-                },
-                ..Needs::ANY
-            },
-            ..KernelSpec::rung(
-                0,
-                name,
-                "tensor_core/gemm_tf32x3_sm90",
-                tile,
-                512,
-                "three TF32 products, TMA and wgmma",
-            )
+            file: "tensor_core/gemm_tf32x3_mma",
+            summary: "TF32 products by mma.sync, any layout",
+            arithmetic,
+            split_k: SplitK::Never,
+            ..KernelSpec::ffma(name, tile, threads, cost)
         }
-        .dynamic_shared(match narrow {
-            128 => 213_504,
-            64 => 221_696,
-            32 => 217_600,
-            _ => 190_976,
-        })
-        .candidate(cost)
+        .dynamic_shared(shared)
     }
 
     /// The same as a candidate of the planner, with these costs.
@@ -547,6 +503,53 @@ impl KernelSpec {
     }
 }
 
+/// A row for Hopper's tensor cores: TMA brings boxes of A and B, wgmma multiplies; whole epilogue.
+macro_rules! sm90 {
+    (@file tf32x3) => { ("tensor_core/gemm_tf32x3_sm90", Arithmetic::Tf32x3, "three TF32 products, TMA and wgmma") };
+    (@file tf32) => { ("tensor_core/gemm_tf32_sm90", Arithmetic::Tf32, "one TF32 product, TMA and wgmma") };
+    (@a NN) => { &[Access::RowVector] };
+    (@a NT) => { &[Access::RowVector] };
+    (@a TN) => { &[Access::ColVector] };
+    (@a TT) => { &[Access::ColVector] };
+    (@b NN) => { &[Access::RowVector] };
+    (@b TN) => { &[Access::RowVector] };
+    (@b NT) => { &[Access::ColVector] };
+    (@b TT) => { &[Access::ColVector] };
+    (@grid persistent) => { (Grid::Persistent, SplitK::Cluster) };
+    (@grid pairs along M) => { (Grid::Pairs(Side::M), SplitK::Never) };
+    (@grid pairs along N) => { (Grid::Pairs(Side::N), SplitK::Never) };
+    (
+        $name:literal: $kind:tt $layout:tt, $bm:literal by $bn:literal, $threads:literal threads, $shared:literal bytes,
+        boxes $a_inner:literal by $a_outer:literal and $b_inner:literal by $b_outer:literal, $($grid:ident)+,
+        cost $full:literal $setup:literal $stream:literal
+    ) => {
+        KernelSpec {
+            role: Role::Production,
+            arithmetic: sm90!(@file $kind).1,
+            grid: sm90!(@grid $($grid)+).0,
+            split_k: sm90!(@grid $($grid)+).1,
+            epilogue: EpilogueSupport::Fused,
+            copy_boxes: Some([CopyBox::new($a_inner, $a_outer), CopyBox::new($b_inner, $b_outer)]),
+            needs: Needs {
+                only_capability: Some(90),
+                a: sm90!(@a $layout),
+                b: sm90!(@b $layout),
+                ..Needs::ANY
+            },
+            ..KernelSpec::rung(
+                0,
+                $name,
+                sm90!(@file $kind).0,
+                Tile::block($bm, $bn, 32),
+                $threads,
+                sm90!(@file $kind).2,
+            )
+        }
+        .dynamic_shared($shared)
+        .candidate(Cost::measured($full, $full, 1, $setup, $stream))
+    };
+}
+
 /// Every kernel, rungs in the order of the ladder. The last resort, which takes every problem that a rung can, is the
 /// first row.
 pub const TABLE: &[KernelSpec] = &[
@@ -589,6 +592,14 @@ pub const TABLE: &[KernelSpec] = &[
         Tile::block(32, 32, 32),
         1024,
         "tiles of A and B in shared memory",
+    ),
+    KernelSpec::rung(
+        3,
+        "sgemm_03_shared_in_turn",
+        "sgemm/sgemm_03_shared",
+        Tile::block(32, 32, 32),
+        1024,
+        "the same, loaded only when needed",
     ),
     KernelSpec::rung(
         3,
@@ -903,7 +914,7 @@ pub const TABLE: &[KernelSpec] = &[
         DOT_LINES,
         128,
         ALONG_COLS,
-        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+        Cost::measured(0.08, 0.030, 4, 2.0, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m4",
@@ -911,7 +922,7 @@ pub const TABLE: &[KernelSpec] = &[
         DOT_LINES,
         128,
         ALONG_COLS,
-        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+        Cost::measured(0.16, 0.060, 4, 1.5, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m8",
@@ -919,7 +930,7 @@ pub const TABLE: &[KernelSpec] = &[
         DOT_LINES,
         128,
         ALONG_COLS,
-        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+        Cost::measured(0.22, 0.220, 3, 2.0, 0.85),
     ),
     KernelSpec::few_rows(
         "gemv_axpy_m1",
@@ -1018,221 +1029,177 @@ pub const TABLE: &[KernelSpec] = &[
         Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
     ),
     KernelSpec::ffma(
-        "ffma_128x128",
-        Tile::block(128, 128, 16).thread(8, 16).stages(2),
-        128,
-        Cost::measured(0.74, 0.370, 2, 5.0, 0.75),
+        "ffma_128x256",
+        Tile::block(128, 256, 16).thread(8, 16).stages(2),
+        256,
+        Cost::measured(0.64, 0.640, 1, 6.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_64x128",
         Tile::block(64, 128, 16).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.64, 0.427, 3, 1.5, 0.75),
+        Cost::measured(0.64, 0.427, 3, 5.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_64x64",
         Tile::block(64, 64, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.62, 0.465, 2, 2.5, 0.75),
+        Cost::measured(0.56, 0.420, 2, 3.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x128",
         Tile::block(32, 128, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.60, 0.450, 2, 3.0, 0.75),
+        Cost::measured(0.60, 0.450, 2, 4.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x64",
         Tile::block(32, 64, 32).thread(8, 8).stages(2),
         64,
-        Cost::measured(0.62, 0.232, 4, 3.0, 0.75),
+        Cost::measured(0.54, 0.203, 4, 3.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_16x128",
         Tile::block(16, 128, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.44, 0.264, 2, 2.5, 0.75),
+        Cost::measured(0.42, 0.252, 2, 3.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x32",
         Tile::block(32, 32, 32).thread(4, 8).stages(2),
         64,
-        Cost::measured(0.52, 0.130, 8, 1.0, 0.75),
+        Cost::measured(0.42, 0.140, 6, 2.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_128x256",
         Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
         256,
         131072,
-        Cost::measured(0.74, 0.74, 1, 4.0, 0.75),
+        Cost::measured(0.64, 0.640, 1, 6.0, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_128x128",
         Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
         128,
         65536,
-        Cost::measured(0.74, 0.45, 2, 3.0, 0.75),
+        Cost::measured(0.66, 0.495, 2, 6.0, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_64x128",
         Tile::block(64, 128, 16).warp(32, 64).thread(8, 8).stages(3),
         128,
         38400,
-        Cost::measured(0.66, 0.35, 3, 2.0, 0.75),
+        Cost::measured(0.50, 0.500, 3, 4.0, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_64x64",
         Tile::block(64, 64, 16).warp(32, 32).thread(8, 4).stages(4),
         128,
         34816,
-        Cost::measured(0.60, 0.30, 4, 2.0, 0.75),
+        Cost::measured(0.56, 0.336, 5, 2.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_32x128",
         Tile::block(32, 128, 16).warp(32, 32).thread(8, 4).stages(4),
         128,
         43008,
-        Cost::measured(0.60, 0.30, 4, 2.0, 0.75),
+        Cost::measured(0.50, 0.375, 4, 3.0, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_32x64",
         Tile::block(32, 64, 16).warp(16, 64).thread(4, 8).stages(4),
         64,
         26624,
-        Cost::measured(0.55, 0.2, 6, 2.0, 0.75),
+        Cost::measured(0.42, 0.158, 8, 2.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_32x32",
         Tile::block(32, 32, 32).warp(16, 32).thread(4, 4).stages(4),
         64,
         36864,
-        Cost::measured(0.5, 0.15, 6, 1.5, 0.75),
+        Cost::measured(0.32, 0.107, 6, 2.0, 0.75),
     ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x128_pair_nt",
-        Layout::NT,
-        Tile::block(128, 128, 32),
-        Grid::Pairs(Side::M),
-        Cost::measured(0.86, 0.860, 1, 3.0, 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.84 3.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.88 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.78 3.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.64 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.82 6.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.84 6.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.82 6.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.62 6.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.68 6.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.24 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.70 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.46 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.24 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.50 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.36 2.0 0.85),
+    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.52 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.36 2.0 0.85),
+    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.62 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.44 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.28 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.62 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.70 2.0 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.28 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.52 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.56 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.36 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.34 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.32 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.18 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.76 2.0 0.75),
+    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.18 4.0 0.75),
+    sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
+    sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.72 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x128_pair_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.35 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x128_nt": tf32 NT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.58 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x128_tt": tf32 TT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.58 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x128_nn": tf32 NN, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.58 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x128_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.35 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x64_nt": tf32 NT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.42 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x64_tt": tf32 TT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.42 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x64_nn": tf32 NN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.42 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x64_tn": tf32 TN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.25 5.0 0.75),
+    sm90!("gemm_tf32_sm90_64x128_nt": tf32 NT, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.42 5.0 0.75),
+    sm90!("gemm_tf32_sm90_32x128_nt": tf32 NT, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.28 5.0 0.75),
+    sm90!("gemm_tf32_sm90_16x128_nt": tf32 NT, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.15 5.0 0.75),
+    sm90!("gemm_tf32_sm90_64x128_nn": tf32 NN, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.42 5.0 0.75),
+    sm90!("gemm_tf32_sm90_32x128_nn": tf32 NN, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 5.0 0.75),
+    sm90!("gemm_tf32_sm90_16x128_nn": tf32 NN, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.15 5.0 0.75),
+    KernelSpec::mma(
+        "gemm_tf32x3_mma_128x128",
+        Arithmetic::Tf32x3,
+        Tile::block(128, 128, 32).stages(3),
+        256,
+        98304,
+        Cost::measured(0.42, 0.420, 1, 4.0, 0.75),
     ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x128_pair_tt",
-        Layout::TT,
-        Tile::block(128, 128, 32),
-        Grid::Pairs(Side::M),
-        Cost::measured(0.84, 0.840, 1, 4.0, 0.75),
+    KernelSpec::mma(
+        "gemm_tf32x3_mma_64x64",
+        Arithmetic::Tf32x3,
+        Tile::block(64, 64, 32).stages(3),
+        128,
+        49152,
+        Cost::measured(0.34, 0.212, 2, 4.0, 0.75),
     ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x128_pair_nn",
-        Layout::NN,
-        Tile::block(128, 128, 32),
-        Grid::Pairs(Side::N),
-        Cost::measured(0.80, 0.800, 1, 2.5, 0.75),
+    KernelSpec::mma(
+        "gemm_tf32_mma_128x128",
+        Arithmetic::Tf32,
+        Tile::block(128, 128, 32).stages(3),
+        128,
+        98304,
+        Cost::measured(0.4, 0.400, 1, 4.0, 0.75),
     ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x128_nt",
-        Layout::NT,
-        Tile::block(128, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.86, 0.860, 1, 6.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x128_tt",
-        Layout::TT,
-        Tile::block(128, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.88, 0.880, 1, 6.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x128_nn",
-        Layout::NN,
-        Tile::block(128, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.84, 0.840, 1, 5.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x64_nt",
-        Layout::NT,
-        Tile::block(128, 64, 32),
-        Grid::Persistent,
-        Cost::measured(0.68, 0.680, 1, 5.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x32_nt",
-        Layout::NT,
-        Tile::block(128, 32, 32),
-        Grid::Persistent,
-        Cost::measured(0.46, 0.460, 1, 5.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x16_nt",
-        Layout::NT,
-        Tile::block(128, 16, 32),
-        Grid::Persistent,
-        Cost::measured(0.26, 0.260, 1, 4.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x64_tt",
-        Layout::TT,
-        Tile::block(128, 64, 32),
-        Grid::Persistent,
-        Cost::measured(0.68, 0.680, 1, 4.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x32_tt",
-        Layout::TT,
-        Tile::block(128, 32, 32),
-        Grid::Persistent,
-        Cost::measured(0.50, 0.500, 1, 4.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_128x16_tt",
-        Layout::TT,
-        Tile::block(128, 16, 32),
-        Grid::Persistent,
-        Cost::measured(0.28, 0.280, 1, 4.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_64x128_nt",
-        Layout::NT,
-        Tile::block(64, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.66, 0.660, 1, 5.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_32x128_nt",
-        Layout::NT,
-        Tile::block(32, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.44, 0.440, 1, 4.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_16x128_nt",
-        Layout::NT,
-        Tile::block(16, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.28, 0.280, 1, 4.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_64x128_nn",
-        Layout::NN,
-        Tile::block(64, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.66, 0.660, 1, 4.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_32x128_nn",
-        Layout::NN,
-        Tile::block(32, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.48, 0.480, 1, 3.0, 0.75),
-    ),
-    KernelSpec::tf32x3_sm90(
-        "gemm_tf32x3_sm90_16x128_nn",
-        Layout::NN,
-        Tile::block(16, 128, 32),
-        Grid::Persistent,
-        Cost::measured(0.28, 0.280, 1, 3.0, 0.75),
+    KernelSpec::mma(
+        "gemm_tf32_mma_64x64",
+        Arithmetic::Tf32,
+        Tile::block(64, 64, 32).stages(3),
+        128,
+        49152,
+        Cost::measured(0.28, 0.175, 2, 4.0, 0.75),
     ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",

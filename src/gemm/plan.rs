@@ -3,7 +3,7 @@
 
 use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
-use super::kernels::{self, CopyBox, Grid, KernelSpec, SplitK};
+use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
 use super::problem::{Access, GemmProblem, OperandLayout};
 use super::tensor_map::TensorMap;
 use crate::device::DeviceInfo;
@@ -21,7 +21,7 @@ const GROUP_M: u32 = 8;
 const CLUSTERS_SINCE: u32 = 90;
 
 /// The ways to cut k that the planner tries where a kernel can.
-const CLUSTER_SPLITS: [u32; 3] = [2, 4, 8];
+const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -198,6 +198,7 @@ impl Plan {
                 &layout.batch_strides,
                 copy_box,
             )
+            .rounded(self.kernel.arithmetic == Arithmetic::Tf32)
         };
         Some([
             map(&problem.a, problem.m, problem.k, at.a, box_a),

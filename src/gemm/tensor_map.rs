@@ -22,6 +22,8 @@ pub struct TensorMap {
     pub strides: [u64; RANK - 1],
     /// What one copy brings.
     pub copy_box: [u32; RANK],
+    /// Whether numbers are rounded to TF32 on their way; else they arrive bit for bit.
+    pub rounded: bool,
 }
 
 impl TensorMap {
@@ -53,7 +55,13 @@ impl TensorMap {
             extents,
             strides,
             copy_box: [copy_box.inner, copy_box.outer, 1, 1, 1],
+            rounded: false,
         }
+    }
+
+    /// The same with numbers rounded to TF32 on their way, or not.
+    pub const fn rounded(self, rounded: bool) -> Self {
+        TensorMap { rounded, ..self }
     }
 
     /// The driver's form of it.
@@ -71,7 +79,10 @@ impl TensorMap {
         unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut map,
-                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                match self.rounded {
+                    true => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+                    false => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                },
                 RANK as u32,
                 self.address as *mut std::ffi::c_void,
                 self.extents.as_ptr(),
