@@ -287,6 +287,22 @@ impl KernelSpec {
         .dynamic_shared(shared)
     }
 
+    /// The same for large problems on Hopper, with warps that only multiply and warps that only load.
+    const fn ffma_specialized(name: &'static str, tile: Tile, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_specialized_sm90",
+            summary: "FP32 multiply-adds, any layout, producer and math warps",
+            grid: Grid::Persistent,
+            split_k: SplitK::Cluster,
+            needs: Needs {
+                only_capability: Some(90),
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma(name, tile, 384, cost)
+        }
+        .dynamic_shared(229_440)
+    }
+
     /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
     const fn few_rows(
         name: &'static str,
@@ -1184,6 +1200,16 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         49152,
         Cost::measured(0.28, 0.175, 2, 4.0, 0.75),
+    ),
+    KernelSpec::ffma_specialized(
+        "ffma_specialized_128x256_sm90",
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        Cost::measured(0.84, 0.84, 1, 6.0, 0.85),
+    ),
+    KernelSpec::ffma_specialized(
+        "ffma_specialized_256x128_sm90",
+        Tile::block(256, 128, 16).warp(64, 64).thread(8, 16).stages(4),
+        Cost::measured(0.84, 0.84, 1, 6.0, 0.85),
     ),
 ];
 
