@@ -32,10 +32,8 @@ struct Specialized {
     static constexpr int kMathThreads = kMathWarps * kWarp;
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
-    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+    static constexpr int kMathRegisters = 200, kProducerRegisters = 104;
     static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
-    static constexpr int kGroup = 4;                // steps of k in one turn of the inner loop
-    static_assert(chunk_swizzle<BM>(BK - 1) < LM && chunk_swizzle<BN>(BK - 1) < 2 * LN, "what Lines relies on");
     static constexpr int kQuads = TM * TN / kVec;   // of a thread
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
@@ -94,24 +92,82 @@ struct Specialized {
         }
     }
 
-    // A_RUN, B_RUN: where the operand is contiguous, known when the kernel is compiled; 0: found out as it goes.
+    // A loader whose way through the inside of the matrix is nothing but additions, loads and stores: every instruction of a
+    // producer takes a math warp's turn. Whatever lies at the edge or is not aligned goes the loader's own way.
+    // RUN: where the operand is contiguous, if that is known when the kernel is compiled; otherwise 0.
+    template <int ROWS, int RUN>
+    struct Feeder {
+        using Loader = TileLoader<ROWS, BK, kProducers, RUN != 0>;
+        static constexpr bool kAlongRows = RUN == Source::kAlongRows;
+        static_assert(Loader::kRowStep * Loader::kEach == ROWS && Loader::kRowStep % 32 == 0,
+                      "pieces of a thread lie whole swizzles apart");
+
+        Loader loader;
+        int64_t step, piece_step, advance;   // in bytes: to the next vector, the next piece, the next tile
+        int place;                           // of the first piece in the tile
+        bool quick;
+
+        __device__ __forceinline__ void start(Source from, int thread, int first_row, int first_k) {
+            if (RUN != 0) from.run = RUN | (from.run & Source::kVectors);
+            loader.start(from, thread, first_row, first_k);
+            constexpr int kBytes = sizeof(float);
+            step = (kAlongRows ? from.k_stride : from.row_stride) * kBytes;
+            piece_step = from.row_stride * (Loader::kRowStep * kBytes);
+            advance = from.k_stride * (BK * kBytes);
+            place = loader.k * ROWS + (loader.row ^ chunk_swizzle<ROWS>(loader.k) * kVec);
+            quick = RUN != 0 && from.vectors() && loader.rows_inside;
+        }
+        __device__ __forceinline__ void fetch(int k_left) {
+            if (quick && k_left >= BK) {
+                const char* piece_from = reinterpret_cast<const char*>(loader.address);
+#pragma unroll
+                for (int piece = 0; piece < Loader::kEach; ++piece) {
+                    const char* from = piece_from;
+#pragma unroll
+                    for (int i = 0; i < kVec; ++i) {
+                        loader.staged[piece][i] = load_vector(reinterpret_cast<const float*>(from));
+                        from += step;
+                    }
+                    piece_from += piece_step;
+                }
+                loader.address = reinterpret_cast<const float*>(reinterpret_cast<const char*>(loader.address) + advance);
+            } else {
+                loader.fetch(k_left);
+            }
+        }
+        __device__ __forceinline__ void commit(float (*tile)[ROWS]) const {
+            if (RUN == 0) {
+                loader.commit(tile);
+                return;
+            }
+            float* to = &tile[0][0] + place;
+#pragma unroll
+            for (int piece = 0; piece < Loader::kEach; ++piece, to += Loader::kRowStep) {
+                const float4* v = loader.staged[piece];
+                if (kAlongRows) {
+#pragma unroll
+                    for (int i = 0; i < kVec; ++i) *reinterpret_cast<float4*>(to + i * ROWS) = v[i];
+                } else {
+                    *reinterpret_cast<float4*>(to) = make_float4(v[0].x, v[1].x, v[2].x, v[3].x);
+                    *reinterpret_cast<float4*>(to + ROWS) = make_float4(v[0].y, v[1].y, v[2].y, v[3].y);
+                    *reinterpret_cast<float4*>(to + 2 * ROWS) = make_float4(v[0].z, v[1].z, v[2].z, v[3].z);
+                    *reinterpret_cast<float4*>(to + 3 * ROWS) = make_float4(v[0].w, v[1].w, v[2].w, v[3].w);
+                }
+            }
+        }
+    };
+
     template <int A_RUN, int B_RUN>
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread) {
-        constexpr bool kKnown = A_RUN != 0;
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const int units = grid.units(args);
         Cursor cursor;
         for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
             const WorkUnit work = work_unit<BM, BN>(args, grid, unit);
-            TileLoader<BM, BK, kProducers, kKnown> a;
-            TileLoader<BN, BK, kProducers, kKnown> b;
-            Source source_a = Source::of_a(args, work.batch), source_b = Source::of_b(args, work.batch);
-            if (kKnown) {
-                source_a.run = A_RUN | (source_a.run & Source::kVectors);
-                source_b.run = B_RUN | (source_b.run & Source::kVectors);
-            }
-            a.start(source_a, thread, work.row, work.k_begin);
-            b.start(source_b, thread, work.col, work.k_begin);
+            Feeder<BM, A_RUN> a;
+            Feeder<BN, B_RUN> b;
+            a.start(Source::of_a(args, work.batch), thread, work.row, work.k_begin);
+            b.start(Source::of_b(args, work.batch), thread, work.col, work.k_begin);
 #pragma unroll 1
             for (int k_left = work.k_end - work.k_begin; k_left > 0; k_left -= BK) {
                 a.fetch(k_left);
@@ -145,59 +201,27 @@ struct Specialized {
         }
     }
 
-    // Where a thread reads four steps of k, in which the tiles' swizzle stays the same: its first row of A, and of B its
-    // first two chunks of columns, which trade places with the swizzle.
-    struct Lines {
-        const float* a;
-        const float* b[2];
-
-        __device__ __forceinline__ void set(const Shared& shared, int stage, int group, int row, int col) {
-            const int k = group * kGroup, swizzle = chunk_swizzle<BM>(k) * kVec;
-            a = shared.a[stage][k] + (row ^ swizzle);
-            b[0] = shared.b[stage][k] + (col ^ swizzle);
-            b[1] = shared.b[stage][k] + ((col + LN * kVec) ^ swizzle);
-        }
-        __device__ __forceinline__ void load(Thread& tile, int buffer, int step) const {
-#pragma unroll
-            for (int i = 0; i < TM; i += kVec)
-                *reinterpret_cast<float4*>(&tile.a[buffer][i]) =
-                    *reinterpret_cast<const float4*>(a + step * BM + Thread::row(i));
-#pragma unroll
-            for (int j = 0; j < TN; j += kVec)
-                *reinterpret_cast<float4*>(&tile.b[buffer][j]) = *reinterpret_cast<const float4*>(
-                    b[j / kVec % 2] + step * BN + Thread::col(j / (2 * kVec) * 2 * kVec));
-        }
-    };
-
     static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int k_left, int row,
                                                       int col, int lane) {
-        Lines lines;
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-        lines.set(shared, cursor.stage, 0, row, col);
-        lines.load(tile, 0, 0);
+        tile.load(0, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
 #pragma unroll 1
         for (; k_left > 0; k_left -= BK) {
+            const float(*tile_a)[BM] = shared.a[cursor.stage];
+            const float(*tile_b)[BN] = shared.b[cursor.stage];
             uint64_t* empty = &shared.empty[cursor.stage];
-#pragma unroll 1
-            for (int group = 0; group < BK / kGroup; ++group) {
+            cursor.advance();
 #pragma unroll
-                for (int step = 0; step < kGroup - 1; ++step) {
-                    lines.load(tile, (step + 1) % 2, step + 1);
-                    tile.multiply(step % 2);
-                }
-                // The last step's operands are in registers already, so those of the next group can be asked for now.
-                if (group + 1 < BK / kGroup) {
-                    lines.set(shared, cursor.stage, group + 1, row, col);
-                } else {
-                    cursor.advance();
-                    if (k_left > BK) {
-                        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                        lines.set(shared, cursor.stage, 0, row, col);
-                    }
-                }
-                lines.load(tile, kGroup % 2, 0);
-                tile.multiply((kGroup - 1) % 2);
+            for (int step = 0; step < BK - 1; ++step) {
+                tile.load((step + 1) % 2, tile_a, tile_b, step + 1, row, col);
+                tile.multiply(step % 2);
             }
+            // The last step's operands are in registers already, so the next stage's can be asked for now.
+            if (k_left > BK) {
+                ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+                tile.load(BK % 2, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+            }
+            tile.multiply((BK - 1) % 2);
             __syncwarp();
             if (lane == 0) ptx::mbarrier_arrive(empty);
         }
