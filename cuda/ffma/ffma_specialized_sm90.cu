@@ -10,7 +10,7 @@
 // the epilogue keeps them out of the main loop.
 // Operands that are contiguous along k are transposed in the producers' registers (TileLoader), so all four layouts,
 // padded and misaligned views run the same main loop. A stage of BK = 16 costs a math warp 2144 instructions, and two
-// of them share a scheduler with a producer warp that needs 80 to 120 for it.
+// of them share a scheduler with a producer warp.
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2.
 //
 // Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile. Where there are few tiles, a cluster of
@@ -32,8 +32,9 @@ struct Specialized {
     static constexpr int kMathThreads = kMathWarps * kWarp;
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
-    static constexpr int kMathRegisters = 200, kProducerRegisters = 104;
+    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
     static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
+    static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
     static constexpr int kQuads = TM * TN / kVec;   // of a thread
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
@@ -92,71 +93,7 @@ struct Specialized {
         }
     }
 
-    // A loader whose way through the inside of the matrix is nothing but additions, loads and stores: every instruction of a
-    // producer takes a math warp's turn. Whatever lies at the edge or is not aligned goes the loader's own way.
-    // RUN: where the operand is contiguous, if that is known when the kernel is compiled; otherwise 0.
-    template <int ROWS, int RUN>
-    struct Feeder {
-        using Loader = TileLoader<ROWS, BK, kProducers, RUN != 0>;
-        static constexpr bool kAlongRows = RUN == Source::kAlongRows;
-        static_assert(Loader::kRowStep * Loader::kEach == ROWS && Loader::kRowStep % 32 == 0,
-                      "pieces of a thread lie whole swizzles apart");
-
-        Loader loader;
-        int64_t step, piece_step, advance;   // in bytes: to the next vector, the next piece, the next tile
-        int place;                           // of the first piece in the tile
-        bool quick;
-
-        __device__ __forceinline__ void start(Source from, int thread, int first_row, int first_k) {
-            if (RUN != 0) from.run = RUN | (from.run & Source::kVectors);
-            loader.start(from, thread, first_row, first_k);
-            constexpr int kBytes = sizeof(float);
-            step = (kAlongRows ? from.k_stride : from.row_stride) * kBytes;
-            piece_step = from.row_stride * (Loader::kRowStep * kBytes);
-            advance = from.k_stride * (BK * kBytes);
-            place = loader.k * ROWS + (loader.row ^ chunk_swizzle<ROWS>(loader.k) * kVec);
-            quick = RUN != 0 && from.vectors() && loader.rows_inside;
-        }
-        __device__ __forceinline__ void fetch(int k_left) {
-            if (quick && k_left >= BK) {
-                const char* piece_from = reinterpret_cast<const char*>(loader.address);
-#pragma unroll
-                for (int piece = 0; piece < Loader::kEach; ++piece) {
-                    const char* from = piece_from;
-#pragma unroll
-                    for (int i = 0; i < kVec; ++i) {
-                        loader.staged[piece][i] = load_vector(reinterpret_cast<const float*>(from));
-                        from += step;
-                    }
-                    piece_from += piece_step;
-                }
-                loader.address = reinterpret_cast<const float*>(reinterpret_cast<const char*>(loader.address) + advance);
-            } else {
-                loader.fetch(k_left);
-            }
-        }
-        __device__ __forceinline__ void commit(float (*tile)[ROWS]) const {
-            if (RUN == 0) {
-                loader.commit(tile);
-                return;
-            }
-            float* to = &tile[0][0] + place;
-#pragma unroll
-            for (int piece = 0; piece < Loader::kEach; ++piece, to += Loader::kRowStep) {
-                const float4* v = loader.staged[piece];
-                if (kAlongRows) {
-#pragma unroll
-                    for (int i = 0; i < kVec; ++i) *reinterpret_cast<float4*>(to + i * ROWS) = v[i];
-                } else {
-                    *reinterpret_cast<float4*>(to) = make_float4(v[0].x, v[1].x, v[2].x, v[3].x);
-                    *reinterpret_cast<float4*>(to + ROWS) = make_float4(v[0].y, v[1].y, v[2].y, v[3].y);
-                    *reinterpret_cast<float4*>(to + 2 * ROWS) = make_float4(v[0].z, v[1].z, v[2].z, v[3].z);
-                    *reinterpret_cast<float4*>(to + 3 * ROWS) = make_float4(v[0].w, v[1].w, v[2].w, v[3].w);
-                }
-            }
-        }
-    };
-
+    // A_RUN, B_RUN: where the operand is contiguous, known when the kernel is compiled; 0: found out as it goes.
     template <int A_RUN, int B_RUN>
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
@@ -164,10 +101,15 @@ struct Specialized {
         Cursor cursor;
         for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
             const WorkUnit work = work_unit<BM, BN>(args, grid, unit);
-            Feeder<BM, A_RUN> a;
-            Feeder<BN, B_RUN> b;
-            a.start(Source::of_a(args, work.batch), thread, work.row, work.k_begin);
-            b.start(Source::of_b(args, work.batch), thread, work.col, work.k_begin);
+            TileLoader<BM, BK, kProducers, kQuickScalars> a;
+            TileLoader<BN, BK, kProducers, kQuickScalars> b;
+            Source source_a = Source::of_a(args, work.batch), source_b = Source::of_b(args, work.batch);
+            if (A_RUN != 0) {
+                source_a.run = A_RUN | (source_a.run & Source::kVectors);
+                source_b.run = B_RUN | (source_b.run & Source::kVectors);
+            }
+            a.start(source_a, thread, work.row, work.k_begin);
+            b.start(source_b, thread, work.col, work.k_begin);
 #pragma unroll 1
             for (int k_left = work.k_end - work.k_begin; k_left > 0; k_left -= BK) {
                 a.fetch(k_left);
