@@ -4,6 +4,8 @@ pub mod candle;
 pub mod device;
 pub mod error;
 pub mod gemm;
+#[cfg(any(feature = "override", test))]
+pub mod matmul_override;
 #[cfg(feature = "cuda")]
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]

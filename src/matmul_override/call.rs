@@ -1,0 +1,530 @@
+//! A call of cuBLAS as plain data, and the row-major problem that it stands for.
+
+use crate::gemm::plan::Addresses;
+use crate::gemm::{GemmProblem, OperandLayout, Precision};
+use std::fmt;
+
+/// `CUDA_R_32F` of `cudaDataType`.
+pub const R_32F: u32 = 0;
+
+/// The values of `cublasComputeType_t` that stand for FP32 products.
+pub mod compute {
+    /// FP32, with the math mode of the handle.
+    pub const F32: u32 = 68;
+    /// FP32 multiply-adds only.
+    pub const F32_PEDANTIC: u32 = 69;
+    /// TF32 allowed.
+    pub const F32_FAST_TF32: u32 = 77;
+}
+
+/// The values of `cublasMath_t` that stand for FP32 products.
+pub mod math {
+    /// No reduced precision.
+    pub const DEFAULT: u32 = 0;
+    /// Deprecated; for FP32 the default.
+    pub const TENSOR_OP: u32 = 1;
+    /// FP32 multiply-adds only.
+    pub const PEDANTIC: u32 = 2;
+    /// TF32 allowed.
+    pub const TF32_TENSOR_OP: u32 = 3;
+    /// The bits above these modify a mode for operands of half precision.
+    pub const MODES: u32 = 0xf;
+}
+
+/// Bytes of an element.
+const ELEMENT: u64 = 4;
+/// More alignment than this brings nothing.
+const MAX_ALIGN: u64 = 16;
+
+/// A matrix, or the first of a batch, as cuBLAS gets it: column-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Matrix {
+    /// Device address.
+    pub address: u64,
+    /// `cudaDataType`.
+    pub dtype: u32,
+    /// Leading dimension: elements from a column to the next.
+    pub ld: i32,
+    /// Elements from a matrix of the batch to the next.
+    pub stride: i64,
+}
+
+/// `C ← α·op(A)·op(B) + β·C`, column-major, as cuBLAS gets it. α and β travel apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// The function that was called.
+    pub function: &'static str,
+    /// `cublasOperation_t` of A and of B.
+    pub transposed: [u32; 2],
+    /// Rows of op(A) and C.
+    pub m: i32,
+    /// Columns of op(B) and C.
+    pub n: i32,
+    /// Columns of op(A), rows of op(B).
+    pub k: i32,
+    /// The first operand.
+    pub a: Matrix,
+    /// The second operand.
+    pub b: Matrix,
+    /// The result.
+    pub c: Matrix,
+    /// Matrices in the batch.
+    pub batch: i32,
+    /// `cublasComputeType_t`.
+    pub compute: u32,
+    /// `cublasMath_t` of the handle.
+    pub math: u32,
+}
+
+/// Why a call went to cuBLAS untouched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PassedOn {
+    /// Matrices of another type than FP32.
+    DType,
+    /// A compute type or math mode other than FP32 and TF32.
+    Compute,
+    /// α and β lie in device memory, where only a kernel can read them.
+    DeviceScalars,
+    /// A size of 0, or α = 0: there is no product to compute.
+    Empty,
+    /// Arguments that cuBLAS should judge: negative sizes or strides, small leading dimensions, misaligned or null addresses.
+    Arguments,
+    /// The results of the batch share memory.
+    Overlap,
+}
+
+impl fmt::Display for PassedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PassedOn::DType => "matrices of another type than f32",
+            PassedOn::Compute => "a compute type or math mode other than FP32 and TF32",
+            PassedOn::DeviceScalars => "alpha and beta in device memory",
+            PassedOn::Empty => "no product to compute (a size of 0, or alpha = 0)",
+            PassedOn::Arguments => "arguments that are for cuBLAS to judge",
+            PassedOn::Overlap => "results that share memory",
+        })
+    }
+}
+
+impl Call {
+    /// The precision that the call asks for, unless one is `wanted` of all calls.
+    ///
+    /// # Errors
+    ///
+    /// If this is no product of FP32 matrices in FP32 or TF32 arithmetic. Then α and β may have another type too, and
+    /// must not be read.
+    pub fn precision(&self, wanted: Option<Precision>) -> Result<Precision, PassedOn> {
+        if [self.a, self.b, self.c].iter().any(|matrix| matrix.dtype != R_32F) {
+            return Err(PassedOn::DType);
+        }
+        let asked = match (self.compute, self.math & math::MODES) {
+            (compute::F32_PEDANTIC, _) | (compute::F32, math::PEDANTIC) => Precision::Fp32Strict,
+            (compute::F32_FAST_TF32, _) | (compute::F32, math::TF32_TENSOR_OP) => Precision::Tf32,
+            (compute::F32, math::DEFAULT | math::TENSOR_OP) => Precision::Fp32,
+            _ => return Err(PassedOn::Compute),
+        };
+        Ok(wanted.unwrap_or(asked))
+    }
+
+    /// The row-major problem and where its operands are.
+    ///
+    /// A column-major C is its transpose in row-major order, and `Cᵀ = op(B)ᵀ·op(A)ᵀ`: B comes first, m and n change
+    /// places, and each leading dimension becomes the stride of the dimension that it steps along.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing to compute, or something that cuBLAS should judge.
+    pub fn problem(&self, precision: Precision, alpha: f32, beta: f32) -> Result<(GemmProblem, Addresses), PassedOn> {
+        let size = |size: i32| usize::try_from(size).map_err(|_| PassedOn::Arguments);
+        let (m, n, k, batch) = (size(self.m)?, size(self.n)?, size(self.k)?, size(self.batch)?);
+        if m == 0 || n == 0 || k == 0 || batch == 0 || alpha == 0.0 {
+            return Err(PassedOn::Empty);
+        }
+        // `rows` are those of the matrix as cuBLAS stores it.
+        let operand = |matrix: &Matrix, rows: usize, ld_steps_rows: bool| {
+            let aligned = matrix.address != 0 && matrix.address % ELEMENT == 0;
+            if !aligned || matrix.stride < 0 || matrix.ld <= 0 || (matrix.ld as usize) < rows {
+                return Err(PassedOn::Arguments);
+            }
+            let ld = matrix.ld as i64;
+            let (row_stride, col_stride) = if ld_steps_rows { (ld, 1) } else { (1, ld) };
+            let stride = if batch > 1 { matrix.stride } else { 0 };
+            let align = 1 << matrix.address.trailing_zeros().min(MAX_ALIGN.trailing_zeros());
+            Ok(OperandLayout::strided(row_stride, col_stride)
+                .with_batch_strides([0, 0, 0, stride])
+                .with_align(align))
+        };
+        let transposed = |operation: u32| match operation {
+            0 => Ok(false),
+            1 | 2 => Ok(true), // conjugation is nothing to real numbers
+            _ => Err(PassedOn::Arguments),
+        };
+        let [a_transposed, b_transposed] = [transposed(self.transposed[0])?, transposed(self.transposed[1])?];
+        // Stored untransposed, a column of B (one of our rows) is ld from the next; stored transposed, neighbours.
+        let a = operand(&self.b, if b_transposed { n } else { k }, !b_transposed)?;
+        let b = operand(&self.a, if a_transposed { k } else { m }, !a_transposed)?;
+        let d = operand(&self.c, m, true)?;
+        if batch > 1 && !apart(self.c.stride, self.c.ld, m, n, batch) {
+            return Err(PassedOn::Overlap);
+        }
+        let mut problem = GemmProblem::new(n, m, k, a, b);
+        problem.batch_dims = [1, 1, 1, batch];
+        problem.precision = precision;
+        problem.d = d;
+        problem.epilogue.c = (beta != 0.0).then_some(d);
+        let at = Addresses {
+            a: self.b.address,
+            b: self.a.address,
+            c: if beta != 0.0 { self.c.address } else { 0 },
+            d: self.c.address,
+            ..Addresses::default()
+        };
+        Ok((problem, at))
+    }
+
+    /// Whether two calls ask for the same work at whatever addresses (of the same alignment).
+    pub fn shape(&self) -> Call {
+        let anywhere = |matrix: Matrix| Matrix {
+            address: matrix.address % MAX_ALIGN,
+            ..matrix
+        };
+        Call {
+            a: anywhere(self.a),
+            b: anywhere(self.b),
+            c: anywhere(self.c),
+            ..*self
+        }
+    }
+}
+
+/// Whether no element of C belongs to two matrices of the batch: they follow one another, or lie side by side in the
+/// columns of a wider matrix.
+fn apart(stride: i64, ld: i32, m: usize, n: usize, batch: usize) -> bool {
+    let stride = stride.unsigned_abs() as u128;
+    let (ld, m, n, batch) = (ld as u128, m as u128, n as u128, batch as u128);
+    let one_after_the_other = stride >= (n - 1) * ld + m;
+    let side_by_side = stride >= m && (batch - 1) * stride + m <= ld;
+    one_after_the_other || side_by_side
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = |operation: u32| if operation == 0 { 'N' } else { 'T' };
+        write!(
+            f,
+            "{} {}{} m {} n {} k {} batch {} (ld {} {} {}, strides {} {} {})",
+            self.function,
+            letter(self.transposed[0]),
+            letter(self.transposed[1]),
+            self.m,
+            self.n,
+            self.k,
+            self.batch,
+            self.a.ld,
+            self.b.ld,
+            self.c.ld,
+            self.a.stride,
+            self.b.stride,
+            self.c.stride,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::cpu::{gemm_to_vec, CpuOperands};
+    use crate::gemm::Access;
+
+    fn matrix(ld: i32, stride: i64) -> Matrix {
+        Matrix {
+            address: 0x1000,
+            dtype: R_32F,
+            ld,
+            stride,
+        }
+    }
+
+    /// Dense, untransposed, a batch of one.
+    fn dense(m: i32, n: i32, k: i32) -> Call {
+        Call {
+            function: "cublasSgemm_v2",
+            transposed: [0, 0],
+            m,
+            n,
+            k,
+            a: matrix(m, 0),
+            b: matrix(k, 0),
+            c: matrix(m, 0),
+            batch: 1,
+            compute: compute::F32,
+            math: math::DEFAULT,
+        }
+    }
+
+    /// What cuBLAS's documentation says, element by element: `C[i + j·ldc] = α·Σ op(A)(i,p)·op(B)(p,j) + β·C[i + j·ldc]`.
+    fn by_the_book(call: &Call, alpha: f64, beta: f64, a: &[f32], b: &[f32], c: &[f32]) -> Vec<f32> {
+        let mut out = c.to_vec();
+        let at = |matrix: &Matrix, transposed: u32, row: usize, col: usize, i: usize| {
+            let (row, col) = if transposed == 0 { (row, col) } else { (col, row) };
+            i * matrix.stride as usize + row + col * matrix.ld as usize
+        };
+        for batch in 0..call.batch as usize {
+            for j in 0..call.n as usize {
+                for i in 0..call.m as usize {
+                    let sum: f64 = (0..call.k as usize)
+                        .map(|p| {
+                            let x = a[at(&call.a, call.transposed[0], i, p, batch)] as f64;
+                            x * b[at(&call.b, call.transposed[1], p, j, batch)] as f64
+                        })
+                        .sum();
+                    let place = at(&call.c, 0, i, j, batch);
+                    out[place] = (alpha * sum + if beta == 0.0 { 0.0 } else { beta * c[place] as f64 }) as f32;
+                }
+            }
+        }
+        out
+    }
+
+    fn numbers(seed: u32, count: usize) -> Vec<f32> {
+        let mut state = seed;
+        (0..count)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_storage_order_padding_and_batch_means_what_cublas_means() {
+        for transposed in [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]] {
+            for (m, n, k) in [(1, 1, 1), (3, 5, 7), (1, 6, 4), (6, 1, 4), (5, 3, 1)] {
+                for (padding, batch, beta) in [(0, 1, 0.0), (3, 1, 0.5), (0, 4, 1.0), (2, 3, 0.0)] {
+                    let stored = |rows: i32, cols: i32, gap: i64| {
+                        let ld = rows + padding;
+                        matrix(ld, ld as i64 * cols as i64 + gap)
+                    };
+                    let call = Call {
+                        transposed,
+                        a: if transposed[0] == 0 {
+                            stored(m, k, 1)
+                        } else {
+                            stored(k, m, 1)
+                        },
+                        b: if transposed[1] == 0 {
+                            stored(k, n, 2)
+                        } else {
+                            stored(n, k, 2)
+                        },
+                        c: stored(m, n, 3),
+                        batch,
+                        ..dense(m, n, k)
+                    };
+                    let length = |matrix: &Matrix| (matrix.stride * batch as i64) as usize;
+                    let (a, b) = (numbers(1, length(&call.a)), numbers(2, length(&call.b)));
+                    // Where β = 0, C must not be read.
+                    let c = match beta {
+                        0.0 => vec![f32::NAN; length(&call.c)],
+                        _ => numbers(3, length(&call.c)),
+                    };
+                    let expected = by_the_book(&call, 1.5, beta, &a, &b, &c);
+
+                    let (problem, at) = call.problem(Precision::Fp32, 1.5, beta as f32).unwrap();
+                    assert_eq!((at.a, at.b, at.d), (0x1000, 0x1000, 0x1000));
+                    assert_eq!(at.c != 0, beta != 0.0);
+                    // The CPU engine writes a dense result: gather it from where the problem says that it lies.
+                    let (d, mut compact) = (problem.d, problem);
+                    compact.d = OperandLayout::row_major(problem.n).with_batch_strides([
+                        0,
+                        0,
+                        0,
+                        (problem.m * problem.n) as i64,
+                    ]);
+                    let operands = CpuOperands {
+                        c: &c,
+                        alpha: 1.5,
+                        beta: beta as f32,
+                        ..CpuOperands::new(&b, &a)
+                    };
+                    let result = gemm_to_vec(&compact, std::iter::once(operands), 1).unwrap();
+                    for i in 0..result.len() {
+                        let (matrix, row, col) =
+                            (i / (problem.m * problem.n), i / problem.n % problem.m, i % problem.n);
+                        let place = matrix as i64 * d.batch_strides[3] + row as i64 * d.row_stride + col as i64;
+                        let expected = expected[place as usize];
+                        assert!((result[i] - expected).abs() < 1e-5, "{call}: {} {expected}", result[i]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_major_product_as_candle_hands_it_over_is_what_it_was() {
+        // x (8 × 5) times w (5 × 6), both dense and row-major: candle swaps the operands.
+        let (problem, _) = dense(6, 8, 5).problem(Precision::Fp32, 1.0, 0.0).unwrap();
+        assert_eq!((problem.m, problem.n, problem.k), (8, 6, 5));
+        assert_eq!(problem, {
+            let mut expected = GemmProblem::row_major(8, 6, 5);
+            expected.precision = Precision::Fp32;
+            expected
+        });
+        // The weight of a linear layer, stored transposed.
+        let linear = Call {
+            transposed: [1, 0],
+            a: matrix(5, 0),
+            ..dense(6, 8, 5)
+        };
+        let (problem, _) = linear.problem(Precision::Fp32, 1.0, 0.0).unwrap();
+        assert_eq!(problem.layout_name(), "NT");
+    }
+
+    #[test]
+    fn alignment_is_that_of_the_address_and_the_strides() {
+        let mut call = dense(8, 8, 8);
+        let access = |call: &Call| {
+            let (problem, _) = call.problem(Precision::Fp32, 1.0, 0.0).unwrap();
+            problem.a.access(problem.m, problem.k, problem.dtype)
+        };
+        assert_eq!(access(&call), Access::RowVector);
+        call.b.address += 4;
+        assert_eq!(access(&call), Access::RowScalar);
+        call.b = matrix(9, 0);
+        assert_eq!(access(&call), Access::RowScalar);
+    }
+
+    #[test]
+    fn precision_follows_compute_type_math_mode_and_what_is_wanted() {
+        let asked = |compute, math| {
+            Call {
+                compute,
+                math,
+                ..dense(2, 2, 2)
+            }
+            .precision(None)
+        };
+        assert_eq!(asked(compute::F32, math::DEFAULT), Ok(Precision::Fp32));
+        assert_eq!(asked(compute::F32, math::DEFAULT | 16), Ok(Precision::Fp32));
+        assert_eq!(asked(compute::F32, math::PEDANTIC), Ok(Precision::Fp32Strict));
+        assert_eq!(asked(compute::F32, math::TF32_TENSOR_OP), Ok(Precision::Tf32));
+        assert_eq!(
+            asked(compute::F32_PEDANTIC, math::TF32_TENSOR_OP),
+            Ok(Precision::Fp32Strict)
+        );
+        assert_eq!(asked(compute::F32_FAST_TF32, math::DEFAULT), Ok(Precision::Tf32));
+        const FAST_16BF: u32 = 75;
+        const EMULATED_BF16X9: u32 = 4;
+        assert_eq!(asked(FAST_16BF, math::DEFAULT), Err(PassedOn::Compute));
+        assert_eq!(asked(compute::F32, EMULATED_BF16X9), Err(PassedOn::Compute));
+        let wanted = Some(Precision::Fp32Strict);
+        assert_eq!(dense(2, 2, 2).precision(wanted), Ok(Precision::Fp32Strict));
+        const R_16F: u32 = 2;
+        let mut half = dense(2, 2, 2);
+        half.b.dtype = R_16F;
+        assert_eq!(half.precision(wanted), Err(PassedOn::DType));
+    }
+
+    #[test]
+    fn what_is_not_ours_to_judge_is_passed_on_with_its_reason() {
+        let reason = |call: Call, alpha| call.problem(Precision::Fp32, alpha, 0.0).err();
+        let good = Call {
+            batch: 2,
+            a: matrix(4, 16),
+            b: matrix(4, 16),
+            c: matrix(4, 16),
+            ..dense(4, 4, 4)
+        };
+        assert_eq!(reason(good, 1.0), None);
+        assert_eq!(reason(good, 0.0), Some(PassedOn::Empty));
+        assert_eq!(reason(Call { k: 0, ..good }, 1.0), Some(PassedOn::Empty));
+        assert_eq!(reason(Call { batch: 0, ..good }, 1.0), Some(PassedOn::Empty));
+        assert_eq!(reason(Call { m: -1, ..good }, 1.0), Some(PassedOn::Arguments));
+        assert_eq!(
+            reason(
+                Call {
+                    a: matrix(3, 16),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Arguments)
+        );
+        assert_eq!(
+            reason(
+                Call {
+                    transposed: [7, 0],
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Arguments)
+        );
+        let null = Matrix {
+            address: 0,
+            ..matrix(4, 16)
+        };
+        assert_eq!(reason(Call { b: null, ..good }, 1.0), Some(PassedOn::Arguments));
+        let odd = Matrix {
+            address: 0x1002,
+            ..matrix(4, 16)
+        };
+        assert_eq!(reason(Call { b: odd, ..good }, 1.0), Some(PassedOn::Arguments));
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(4, 0),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Overlap)
+        );
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(4, 15),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Overlap)
+        );
+        // Side by side in a wider matrix.
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(8, 4),
+                    ..good
+                },
+                1.0
+            ),
+            None
+        );
+        assert_eq!(
+            reason(
+                Call {
+                    c: matrix(7, 4),
+                    ..good
+                },
+                1.0
+            ),
+            Some(PassedOn::Overlap)
+        );
+    }
+
+    #[test]
+    fn operands_may_share_memory_among_the_batch() {
+        let shared = Call {
+            batch: 3,
+            a: matrix(4, 0),
+            b: matrix(4, 16),
+            c: matrix(4, 16),
+            ..dense(4, 4, 4)
+        };
+        let (problem, _) = shared.problem(Precision::Fp32, 1.0, 0.0).unwrap();
+        assert_eq!(problem.b.batch_strides, [0; 4]);
+        // A weight that the whole batch shares makes the batch more rows.
+        assert_eq!((problem.folded().m, problem.folded().batch()), (12, 1));
+    }
+}

@@ -1,0 +1,258 @@
+//! The products of every candle model in the process, without a change to the model.
+//!
+//! Candle has no hook for another matmul, but on a CUDA device each dense `f32` product is one call of cuBLAS, and cuBLAS
+//! is linked dynamically. With the feature `override` this crate defines the functions that candle (and others) call, so
+//! that the linker takes them instead; they hand on to the real ones what this crate has no better way for. The functions
+//! are `cublasGemmStridedBatchedEx`, `cublasSgemmStridedBatched` and `cublasSgemm_v2` (which C programs call
+//! `cublasSgemm`).
+//!
+//! Nothing changes until [`enable`] or [`scope`] is called, and [`disable`] takes it back, so one process can compare the
+//! two on the same weights:
+//!
+//! ```no_run
+//! use candle_sgemm::matmul_override;
+//! # fn main() -> candle_core::Result<()> {
+//! # let model = |x: &candle_core::Tensor| -> candle_core::Result<candle_core::Tensor> { Ok(x.clone()) };
+//! # let x = candle_core::Tensor::zeros(1, candle_core::DType::F32, &candle_core::Device::Cpu)?;
+//! let stock = model(&x)?;
+//! let ours = matmul_override::scope(|| model(&x))?;
+//! println!("{}", matmul_override::stats());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A call is queued on the stream of its cuBLAS handle, without waiting for anything, so CUDA graphs can be captured. If
+//! ours fails, cuBLAS computes the product and [`Stats::failed`] counts it. Calls may come from any thread.
+//!
+//! Without the feature `cuda` there is no cuBLAS to stand in for: the functions here do nothing.
+
+mod call;
+mod stats;
+#[cfg(all(feature = "cuda", feature = "override"))]
+mod symbols;
+
+pub use call::{compute, math, Call, Matrix, PassedOn, R_32F};
+pub use stats::{ShapeStats, Stats};
+
+use crate::gemm::Precision;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+static ENABLED: AtomicBool = AtomicBool::new(false);
+static LOG_CALLS: AtomicBool = AtomicBool::new(false);
+/// One more than an index of [`Precision::ALL`]; 0: what each call asks for.
+static PRECISION: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// How many [`scope`]s this thread is inside of.
+    static SCOPES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Takes over the products of all threads from now on.
+pub fn enable() {
+    ENABLED.store(true, Ordering::Relaxed);
+}
+
+/// Leaves products to cuBLAS again, but for threads inside a [`scope`].
+pub fn disable() {
+    ENABLED.store(false, Ordering::Relaxed);
+}
+
+/// Takes over the products that this thread asks for inside `run`.
+pub fn scope<T>(run: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            SCOPES.set(SCOPES.get() - 1);
+        }
+    }
+    SCOPES.set(SCOPES.get() + 1);
+    let _leave = Leave; // on a panic too
+    run()
+}
+
+/// Whether a product that this thread asks for now is taken over.
+pub fn is_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed) || SCOPES.get() > 0
+}
+
+/// The precision of all products from now on. With `None` it is the one that each call asks for: FP32, or TF32 if the
+/// program has allowed that (in candle with `set_gemm_reduced_precision_f32`), or strict FP32 for cuBLAS's pedantic modes.
+pub fn set_precision(precision: Option<Precision>) {
+    let index = precision.and_then(|wanted| Precision::ALL.iter().position(|&precision| precision == wanted));
+    PRECISION.store(index.map_or(0, |index| index + 1), Ordering::Relaxed);
+}
+
+/// What [`set_precision`] has set.
+pub fn precision() -> Option<Precision> {
+    let index = PRECISION.load(Ordering::Relaxed).checked_sub(1)?;
+    Precision::ALL.get(index).copied()
+}
+
+/// Whether every call is reported on stderr.
+pub fn log_calls(log: bool) {
+    LOG_CALLS.store(log, Ordering::Relaxed);
+}
+
+/// What became of the calls since the start or the last [`reset_stats`].
+pub fn stats() -> Stats {
+    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(counts) = &*counts else {
+        return Stats::default();
+    };
+    let mut stats = Stats::default();
+    for (outcome, &calls) in &counts.0 {
+        match outcome {
+            Outcome::Taken(call, precision, kernel) => {
+                stats.taken += calls;
+                stats.shapes.push(ShapeStats {
+                    call: *call,
+                    precision: *precision,
+                    kernel,
+                    calls,
+                });
+            }
+            Outcome::PassedOn(reason) => *stats.passed_on.entry(*reason).or_default() += calls,
+            Outcome::Failed(message) => *stats.failed.entry(message.clone()).or_default() += calls,
+        }
+    }
+    let work = |shape: &ShapeStats| {
+        let Call { m, n, k, batch, .. } = shape.call;
+        shape.calls as f64 * [m, n, k, batch].iter().map(|&size| size as f64).product::<f64>()
+    };
+    stats.shapes.sort_by(|x, y| work(y).total_cmp(&work(x)));
+    stats
+}
+
+/// Begins to count anew.
+pub fn reset_stats() {
+    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))] // nothing calls cuBLAS there
+enum Outcome {
+    Taken(Call, Precision, &'static str),
+    PassedOn(PassedOn),
+    Failed(String),
+}
+
+#[derive(Default)]
+struct Counts(HashMap<Outcome, u64>);
+
+static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
+
+/// Counts and, if asked to, reports what became of a call.
+#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
+fn record(call: &Call, outcome: Outcome) {
+    if LOG_CALLS.load(Ordering::Relaxed) {
+        match &outcome {
+            Outcome::Taken(_, precision, kernel) => eprintln!("candle-sgemm: {call}, {precision}: {kernel}"),
+            Outcome::PassedOn(reason) => eprintln!("candle-sgemm: {call}: passed on: {reason}"),
+            Outcome::Failed(message) => eprintln!("candle-sgemm: {call}: failed, computed by cuBLAS: {message}"),
+        }
+    }
+    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    *counts.get_or_insert_default().0.entry(outcome).or_default() += 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The settings are the process's: one test at a time.
+    fn alone() -> std::sync::MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(m: i32) -> Call {
+        let matrix = Matrix {
+            address: 0x100,
+            dtype: R_32F,
+            ld: 64,
+            stride: 0,
+        };
+        Call {
+            function: "cublasSgemm_v2",
+            transposed: [0, 0],
+            m,
+            n: 2,
+            k: 3,
+            a: matrix,
+            b: matrix,
+            c: matrix,
+            batch: 1,
+            compute: compute::F32,
+            math: math::DEFAULT,
+        }
+    }
+
+    #[test]
+    fn scopes_nest_end_on_a_panic_and_are_of_one_thread() {
+        let _alone = alone();
+        assert!(!is_enabled());
+        scope(|| {
+            scope(|| assert!(is_enabled()));
+            assert!(is_enabled());
+            let elsewhere = std::thread::spawn(is_enabled).join();
+            assert!(!elsewhere.unwrap());
+        });
+        assert!(!is_enabled());
+        assert!(std::panic::catch_unwind(|| scope(|| panic!("inside"))).is_err());
+        assert!(!is_enabled());
+    }
+
+    #[test]
+    fn enabling_is_for_all_threads() {
+        let _alone = alone();
+        enable();
+        assert!(std::thread::spawn(is_enabled).join().unwrap());
+        disable();
+        assert!(!is_enabled());
+    }
+
+    #[test]
+    fn precision_can_be_set_and_left_to_the_calls() {
+        let _alone = alone();
+        for wanted in Precision::ALL {
+            set_precision(Some(wanted));
+            assert_eq!(precision(), Some(wanted));
+        }
+        set_precision(None);
+        assert_eq!(precision(), None);
+    }
+
+    #[test]
+    fn calls_are_counted_by_what_became_of_them() {
+        let _alone = alone();
+        reset_stats();
+        assert_eq!(stats(), Stats::default());
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for _ in 0..100 {
+                        let taken = |m| Outcome::Taken(call(m).shape(), Precision::Fp32, "some_kernel");
+                        record(&call(1), taken(1));
+                        record(&call(64), taken(64));
+                        record(&call(1), Outcome::PassedOn(PassedOn::DType));
+                    }
+                });
+            }
+        });
+        record(&call(1), Outcome::Failed("no luck".into()));
+        let stats = stats();
+        assert_eq!((stats.taken, stats.calls()), (800, 1201));
+        assert_eq!(stats.passed_on[&PassedOn::DType], 400);
+        assert_eq!(stats.failed["no luck"], 1);
+        let sizes: Vec<_> = stats.shapes.iter().map(|shape| (shape.call.m, shape.calls)).collect();
+        assert_eq!(sizes, [(64, 400), (1, 400)], "most work first");
+        let text = stats.to_string();
+        assert!(text.starts_with("800 of 1201 cuBLAS products taken over"), "{text}");
+        assert!(text.contains("no luck") && text.contains("some_kernel"), "{text}");
+        reset_stats();
+    }
+}

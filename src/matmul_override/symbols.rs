@@ -1,0 +1,359 @@
+//! The functions of cuBLAS that are taken over, under their own names, and the way to the real ones.
+
+use super::call::{compute, Call, Matrix, PassedOn, R_32F};
+use super::{is_enabled, precision, record, Outcome};
+use crate::device::CurrentContext;
+use crate::gemm::{cache, launch, tune};
+use cudarc::driver::{result, sys};
+use std::ffi::{c_int, c_longlong, c_uint, c_void, CStr};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::OnceLock;
+
+/// `cublasHandle_t`
+type Handle = *mut c_void;
+/// `cublasStatus_t`
+type Status = c_uint;
+
+const SUCCESS: Status = 0;
+const NOT_INITIALIZED: Status = 1;
+/// `CUBLAS_POINTER_MODE_HOST`
+const POINTER_MODE_HOST: c_uint = 0;
+
+/// A function of the real cuBLAS.
+struct Real {
+    name: &'static CStr,
+    address: OnceLock<usize>,
+}
+
+impl Real {
+    const fn new(name: &'static CStr) -> Self {
+        Real {
+            name,
+            address: OnceLock::new(),
+        }
+    }
+
+    /// Its address: in the library that the loader would have taken it from, or else in a cuBLAS that the program has
+    /// loaded for itself.
+    fn address(&self) -> Option<usize> {
+        let address = *self.address.get_or_init(|| {
+            // SAFETY: the name is a C string. `RTLD_NEXT` looks behind the object that this code is part of, so it
+            // cannot find the functions of this file.
+            let next = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            if !next.is_null() {
+                return next as usize;
+            }
+            for library in [c"libcublas.so.13", c"libcublas.so.12", c"libcublas.so"] {
+                // SAFETY: C strings; `RTLD_NOLOAD` runs no code of a library that is not there yet.
+                let found = unsafe {
+                    match libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) {
+                        handle if handle.is_null() => continue,
+                        handle => libc::dlsym(handle, self.name.as_ptr()),
+                    }
+                };
+                if !found.is_null() {
+                    return found as usize;
+                }
+            }
+            eprintln!("candle-sgemm: this process has no cuBLAS with {:?}", self.name);
+            0
+        });
+        (address != 0).then_some(address)
+    }
+}
+
+/// Defines `fn NAME`, which finds the real function once and calls it.
+macro_rules! real {
+    ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => {$(
+        $(#[$doc])*
+        #[allow(clippy::too_many_arguments)]
+        unsafe fn $name($($argument: $type),*) -> Status {
+            static REAL: Real = Real::new($symbol);
+            let Some(address) = REAL.address() else {
+                return NOT_INITIALIZED;
+            };
+            // SAFETY: a function of cuBLAS under this name has this signature.
+            let function: unsafe extern "C" fn($($type),*) -> Status = unsafe { std::mem::transmute(address) };
+            // SAFETY: the arguments are those of the caller, who vouches for them.
+            unsafe { function($($argument),*) }
+        }
+    )*};
+}
+
+real! {
+    real_get_stream = c"cublasGetStream_v2" (handle: Handle, stream: *mut sys::CUstream);
+    real_get_pointer_mode = c"cublasGetPointerMode_v2" (handle: Handle, mode: *mut c_uint);
+    real_get_math_mode = c"cublasGetMathMode" (handle: Handle, mode: *mut c_uint);
+    real_sgemm = c"cublasSgemm_v2" (
+        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
+        alpha: *const f32, a: *const f32, lda: c_int, b: *const f32, ldb: c_int,
+        beta: *const f32, c: *mut f32, ldc: c_int,
+    );
+    real_sgemm_strided_batched = c"cublasSgemmStridedBatched" (
+        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
+        alpha: *const f32, a: *const f32, lda: c_int, stride_a: c_longlong,
+        b: *const f32, ldb: c_int, stride_b: c_longlong,
+        beta: *const f32, c: *mut f32, ldc: c_int, stride_c: c_longlong, batch: c_int,
+    );
+    real_gemm_strided_batched_ex = c"cublasGemmStridedBatchedEx" (
+        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
+        alpha: *const c_void, a: *const c_void, a_type: c_uint, lda: c_int, stride_a: c_longlong,
+        b: *const c_void, b_type: c_uint, ldb: c_int, stride_b: c_longlong,
+        beta: *const c_void, c: *mut c_void, c_type: c_uint, ldc: c_int, stride_c: c_longlong,
+        batch: c_int, compute_type: c_uint, algo: c_int,
+    );
+}
+
+fn matrix<T>(address: *const T, dtype: c_uint, ld: c_int, stride: c_longlong) -> Matrix {
+    Matrix {
+        address: address as u64,
+        dtype,
+        ld,
+        stride,
+    }
+}
+
+/// Computes the call's product if that is ours to do; otherwise the caller has to ask cuBLAS.
+///
+/// # Safety
+///
+/// `handle` is a cuBLAS handle; `alpha` and `beta` are what it takes for this call; the matrices are device memory as the
+/// call describes it.
+unsafe fn taken(handle: Handle, call: Call, alpha: *const f32, beta: *const f32) -> bool {
+    // Unwinding must not leave these functions; whatever goes wrong here, cuBLAS can still do.
+    let attempt = AssertUnwindSafe(|| unsafe { attempt(handle, &call, alpha, beta) });
+    let outcome = catch_unwind(attempt).unwrap_or_else(|_| Outcome::Failed("a panic, reported above".into()));
+    let taken = matches!(outcome, Outcome::Taken(..));
+    record(&call, outcome);
+    taken
+}
+
+/// # Safety
+///
+/// As [`taken`].
+unsafe fn attempt(handle: Handle, call: &Call, alpha: *const f32, beta: *const f32) -> Outcome {
+    let (mut pointer_mode, mut math, mut stream) = (0, 0, std::ptr::null_mut());
+    // SAFETY: the handle is the caller's; the variables outlive the calls.
+    let described = unsafe {
+        real_get_pointer_mode(handle, &mut pointer_mode) == SUCCESS
+            && real_get_math_mode(handle, &mut math) == SUCCESS
+            && real_get_stream(handle, &mut stream) == SUCCESS
+    };
+    if !described || alpha.is_null() || beta.is_null() {
+        return Outcome::PassedOn(PassedOn::Arguments);
+    }
+    let call = Call { math, ..*call };
+    let precision = match call.precision(precision()) {
+        Ok(precision) => precision,
+        Err(reason) => return Outcome::PassedOn(reason),
+    };
+    if pointer_mode != POINTER_MODE_HOST {
+        return Outcome::PassedOn(PassedOn::DeviceScalars);
+    }
+    // SAFETY: with this pointer mode and an FP32 compute type they are floats in host memory.
+    let (alpha, beta) = unsafe { (*alpha, *beta) };
+    let (problem, at) = match call.problem(precision, alpha, beta) {
+        Ok(mapped) => mapped,
+        Err(reason) => return Outcome::PassedOn(reason),
+    };
+    let launched = CurrentContext::get().and_then(|context| {
+        let measured = tune::asked_for() && !is_capturing(stream);
+        let plan = cache::plan(&context, &problem, None, measured)?;
+        // SAFETY: cuBLAS wants the handle's device to be current too, so the stream is of this context (if not, the
+        // driver refuses the launch). The matrices are the caller's, as large as `problem` has them, and C is D itself.
+        unsafe { launch::launch(&plan, &at, alpha, beta, stream) }?;
+        Ok(plan.kernel.name)
+    });
+    match launched {
+        Ok(kernel) => Outcome::Taken(call.shape(), precision, kernel),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// Whether what is queued on the stream is recorded instead of run; where the driver can't tell, it counts as recorded.
+fn is_capturing(stream: sys::CUstream) -> bool {
+    // SAFETY: the stream is that of a live cuBLAS handle.
+    let status = unsafe { result::stream::is_capturing(stream) };
+    !matches!(status, Ok(sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE))
+}
+
+/// In place of cuBLAS's function of this name.
+///
+/// # Safety
+///
+/// As cuBLAS has it.
+#[no_mangle]
+#[allow(clippy::too_many_arguments, non_snake_case)]
+pub unsafe extern "C" fn cublasSgemm_v2(
+    handle: Handle,
+    transa: c_uint,
+    transb: c_uint,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const f32,
+    a: *const f32,
+    lda: c_int,
+    b: *const f32,
+    ldb: c_int,
+    beta: *const f32,
+    c: *mut f32,
+    ldc: c_int,
+) -> Status {
+    if is_enabled() {
+        let call = Call {
+            function: "cublasSgemm_v2",
+            transposed: [transa, transb],
+            m,
+            n,
+            k,
+            a: matrix(a, R_32F, lda, 0),
+            b: matrix(b, R_32F, ldb, 0),
+            c: matrix(c, R_32F, ldc, 0),
+            batch: 1,
+            compute: compute::F32,
+            math: 0,
+        };
+        // SAFETY: the caller vouches for the arguments.
+        if unsafe { taken(handle, call, alpha, beta) } {
+            return SUCCESS;
+        }
+    }
+    // SAFETY: the arguments are the caller's, untouched.
+    unsafe { real_sgemm(handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) }
+}
+
+/// In place of cuBLAS's function of this name.
+///
+/// # Safety
+///
+/// As cuBLAS has it.
+#[no_mangle]
+#[allow(clippy::too_many_arguments, non_snake_case)]
+pub unsafe extern "C" fn cublasSgemmStridedBatched(
+    handle: Handle,
+    transa: c_uint,
+    transb: c_uint,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const f32,
+    a: *const f32,
+    lda: c_int,
+    stride_a: c_longlong,
+    b: *const f32,
+    ldb: c_int,
+    stride_b: c_longlong,
+    beta: *const f32,
+    c: *mut f32,
+    ldc: c_int,
+    stride_c: c_longlong,
+    batch: c_int,
+) -> Status {
+    if is_enabled() {
+        let call = Call {
+            function: "cublasSgemmStridedBatched",
+            transposed: [transa, transb],
+            m,
+            n,
+            k,
+            a: matrix(a, R_32F, lda, stride_a),
+            b: matrix(b, R_32F, ldb, stride_b),
+            c: matrix(c, R_32F, ldc, stride_c),
+            batch,
+            compute: compute::F32,
+            math: 0,
+        };
+        // SAFETY: the caller vouches for the arguments.
+        if unsafe { taken(handle, call, alpha, beta) } {
+            return SUCCESS;
+        }
+    }
+    // SAFETY: the arguments are the caller's, untouched.
+    unsafe {
+        real_sgemm_strided_batched(
+            handle, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc, stride_c, batch,
+        )
+    }
+}
+
+/// In place of cuBLAS's function of this name: the one that candle calls.
+///
+/// # Safety
+///
+/// As cuBLAS has it.
+#[no_mangle]
+#[allow(clippy::too_many_arguments, non_snake_case)]
+pub unsafe extern "C" fn cublasGemmStridedBatchedEx(
+    handle: Handle,
+    transa: c_uint,
+    transb: c_uint,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const c_void,
+    a: *const c_void,
+    a_type: c_uint,
+    lda: c_int,
+    stride_a: c_longlong,
+    b: *const c_void,
+    b_type: c_uint,
+    ldb: c_int,
+    stride_b: c_longlong,
+    beta: *const c_void,
+    c: *mut c_void,
+    c_type: c_uint,
+    ldc: c_int,
+    stride_c: c_longlong,
+    batch: c_int,
+    compute_type: c_uint,
+    algo: c_int,
+) -> Status {
+    if is_enabled() {
+        let call = Call {
+            function: "cublasGemmStridedBatchedEx",
+            transposed: [transa, transb],
+            m,
+            n,
+            k,
+            a: matrix(a, a_type, lda, stride_a),
+            b: matrix(b, b_type, ldb, stride_b),
+            c: matrix(c, c_type, ldc, stride_c),
+            batch,
+            compute: compute_type,
+            math: 0,
+        };
+        // SAFETY: the caller vouches for the arguments; α and β are read where the types are FP32.
+        if unsafe { taken(handle, call, alpha.cast(), beta.cast()) } {
+            return SUCCESS;
+        }
+    }
+    // SAFETY: the arguments are the caller's, untouched.
+    unsafe {
+        real_gemm_strided_batched_ex(
+            handle,
+            transa,
+            transb,
+            m,
+            n,
+            k,
+            alpha,
+            a,
+            a_type,
+            lda,
+            stride_a,
+            b,
+            b_type,
+            ldb,
+            stride_b,
+            beta,
+            c,
+            c_type,
+            ldc,
+            stride_c,
+            batch,
+            compute_type,
+            algo,
+        )
+    }
+}
