@@ -120,6 +120,33 @@ fn blocks_are_filled_once_and_for_all_and_the_rest_stays() {
 }
 
 #[test]
+fn a_pass_beforehand_is_stated_beside_the_product() {
+    let mut report = report();
+    report.rows[2].prepare_us = Some(10.0);
+    report.rows[2].prepare_kernel = Some("turn".into());
+    let text = "<!-- generated: ladder -->\n<!-- end of generated -->\n";
+    let filled = blocks::fill(text, &[("made-up".to_string(), report)], "plots").unwrap();
+    // The table has the product alone: 80 µs; with the pass 90, of which cuBLAS's 50 are 55.6 %.
+    assert!(filled.contains("| `two` | 80.0 |"), "{filled}");
+    let note = "`two`: A transposed beforehand by turn in 10.0 µs; 90.0 µs in all, 55.6 % of cuBLAS.";
+    assert!(filled.contains(note), "{filled}");
+}
+
+#[test]
+fn variants_stand_in_the_bars_and_are_nameless_among_the_lines() {
+    let mut report = report();
+    for row in &mut report.rows[..2] {
+        row.kernel = Some("two_padded".into());
+    }
+    let plots = blocks::plots(&[("made-up".to_string(), report)]).unwrap();
+    let of = |name: &str| &plots.iter().find(|(file, _)| file == name).unwrap().1;
+    assert!(of("made-up-bars.svg").contains("two_padded"));
+    let lines = of("made-up-sizes.svg");
+    assert!(lines.contains("two") && lines.contains("cuBLAS") && !lines.contains("two_padded"));
+    assert!(lines.contains("pale lines: variants"));
+}
+
+#[test]
 fn blocks_without_an_end_or_a_meaning_are_errors() {
     let error = blocks::fill("<!-- generated: ladder -->\n", &[], "").unwrap_err();
     assert!(error.to_string().contains("end of generated"), "{error}");

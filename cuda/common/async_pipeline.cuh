@@ -9,7 +9,7 @@
 #include "thread_tile.cuh"
 
 // A block computes BM × BN, in steps of BK along k; a warp WM × WN of it and a thread TM × TN.
-template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
+template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, Walk WALK = Walk::kRows>
 struct AsyncPipeline {
     static constexpr int kWarpSize = 32;
     static constexpr int kThreads = (BM / WM) * (BN / WN) * kWarpSize;
@@ -76,19 +76,19 @@ struct AsyncPipeline {
 #pragma unroll 1
             for (int k = 0; k < BK - 2; k += 2) {
                 Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
-                acc.template multiply_add<Walk::kRows>(even);
+                acc.template multiply_add<WALK>(even);
                 row_of_a += 2 * PanelA::kPitch;
                 row_of_b += 2 * PanelB::kPitch;
                 Thread::read(even, row_of_a, row_of_b);
-                acc.template multiply_add<Walk::kRows>(odd);
+                acc.template multiply_add<WALK>(odd);
             }
             Thread::read(odd, row_of_a + PanelA::kPitch, row_of_b + PanelB::kPitch);
-            acc.template multiply_add<Walk::kRows>(even);
+            acc.template multiply_add<WALK>(even);
             ptx::cp_async_wait<STAGES - 2>();   // this thread's part of the next stage has arrived …
             __syncthreads();                    // … and everybody's, and nobody reads the oldest stage any more
             stage = next(stage);
             read(even, shared, stage, 0);
-            acc.template multiply_add<Walk::kRows>(odd);
+            acc.template multiply_add<WALK>(odd);
         }
     }
 };

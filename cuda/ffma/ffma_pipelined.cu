@@ -18,11 +18,13 @@ namespace ffma_gemm {
 
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
 struct Pipelined {
-    using Pipeline = AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES>;
+    using Pipeline = AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES, Walk::kShortSide>;
     using Thread = typename Pipeline::Thread;
     static constexpr int kThreads = Pipeline::kThreads;
-    static constexpr int kRowVectors = TN / kVec;              // 16-byte pieces of a thread's row
-    static constexpr int kVectors = TM * kRowVectors;          // and of all its outputs
+    static constexpr int kQuads = TM * TN / kVec;              // 16-byte vectors of a thread's outputs
+    static constexpr bool kDown = TM < TN;                     // the outer product goes down columns, or along rows
+    static constexpr int kPieceQuads = kDown ? kVec : 1;       // quads that make up whole 16-byte pieces of rows
+    static_assert((kDown ? TM : TN) % kVec == 0, "quads lie within a thread's outputs");
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -34,82 +36,77 @@ struct Pipelined {
         auto b = Pipeline::PanelB::of_b(args, b_data + work.k_begin * args.b.row_stride, work.col);
         Thread acc = {};
         Pipeline::accumulate(acc, shared, a, b, work.k_end - work.k_begin);
-        const Epilogue epilogue(args, work.batch);
-        const int row = work.row + Pipeline::thread_row(), col = work.col + Pipeline::thread_col();
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-        if (args.split_k > 1) {
-            reduce_and_store(args, epilogue, acc, reinterpret_cast<float4*>(dynamic_shared), work.slice, row, col);
-            return;
-        }
-#endif
-        store(args, epilogue, acc, row, col);
+        store(args, acc, reinterpret_cast<float4*>(dynamic_shared) + threadIdx.x, work,
+              work.row + Pipeline::thread_row(), work.col + Pipeline::thread_col());
     }
 
-    // A bare α·acc goes out in straight-line code. Anything more takes one row of the thread tile at a time, the rest
-    // moving up: the code of the epilogue is large, and there is one copy of it for TN outputs instead of TM·TN.
-    static __device__ __forceinline__ void store(const GemmArgs& args, const Epilogue& epilogue, Thread& acc, int row,
-                                                 int col) {
-        const bool bare = args.beta == 0.0f && args.bias == nullptr && args.residual.data == nullptr &&
-                          args.activation == kIdentity && args.d_access == kRowVector;
-        if (bare && col + Thread::col_of(TN - 1) < args.n) {
-            float* line = epilogue.d + row * args.d.row_stride + col;
+    // Quad v of a thread's outputs: four neighbours in the direction of the outer product, in swapped pairs. The swap
+    // makes the compiler give accumulators the registers of the other bank than the operands that they meet:
+    // ffma_tile.cuh has the reason.
+    static __device__ __forceinline__ float4 quad(const Thread& acc, int v) {
+        if (kDown) {
+            const int i = v / TN * kVec, j = v % TN;
+            return make_float4(acc.sum[i + 1][j], acc.sum[i][j], acc.sum[i + 3][j], acc.sum[i + 2][j]);
+        }
+        const int i = v / (TN / kVec), j = v % (TN / kVec) * kVec;
+        return make_float4(acc.sum[i][j + 1], acc.sum[i][j], acc.sum[i][j + 3], acc.sum[i][j + 2]);
+    }
+
+    // Quad v lies at [v][thread] in the block's shared memory. Where k is cut, block r of the cluster adds up and stores
+    // pieces r, r + split_k and so on; otherwise a thread takes back what is its own.
+    static __device__ __forceinline__ void store(const GemmArgs& args, const Thread& acc, float4* mine,
+                                                 const WorkUnit& work, int row, int col) {
+        __syncthreads();   // nobody reads the ring any more
 #pragma unroll
-            for (int i = 0; i < TM; ++i) {
-                if (row + Thread::row_of(i) < args.m) {
+        for (int v = 0; v < kQuads; ++v) mine[v * kThreads] = quad(acc, v);
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (args.split_k > 1) ptx::cluster_sync();
+#endif
+        const Epilogue epilogue(args, work.batch);
+#pragma unroll 1
+        for (int v = work.slice * kPieceQuads; v < kQuads; v += args.split_k * kPieceQuads) {
+            float4 q[kPieceQuads];
+            sum_slices(args, mine + v * kThreads, q);
+            if constexpr (kDown) {
+                const int first_row = row + Thread::row_of(v / TN * kVec), first_col = col + Thread::col_of(v % TN);
+                epilogue.store_vector(args, first_row, first_col, make_float4(q[0].y, q[1].y, q[2].y, q[3].y));
+                epilogue.store_vector(args, first_row + 1, first_col, make_float4(q[0].x, q[1].x, q[2].x, q[3].x));
+                epilogue.store_vector(args, first_row + 2, first_col, make_float4(q[0].w, q[1].w, q[2].w, q[3].w));
+                epilogue.store_vector(args, first_row + 3, first_col, make_float4(q[0].z, q[1].z, q[2].z, q[3].z));
+            } else {
+                epilogue.store_vector(args, row + Thread::row_of(v / (TN / kVec)),
+                                      col + Thread::col_of(v % (TN / kVec) * kVec),
+                                      make_float4(q[0].y, q[0].x, q[0].w, q[0].z));
+            }
+        }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums
+#endif
+    }
+
+    static __device__ __forceinline__ void sum_slices(const GemmArgs& args, const float4* mine, float4 (&q)[kPieceQuads]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (args.split_k > 1) {
 #pragma unroll
-                    for (int j = 0; j < TN; j += kVec)
-                        *reinterpret_cast<float4*>(line + Thread::row_of(i) * args.d.row_stride + Thread::col_of(j)) =
-                            make_float4(args.alpha * acc.sum[i][j], args.alpha * acc.sum[i][j + 1],
-                                        args.alpha * acc.sum[i][j + 2], args.alpha * acc.sum[i][j + 3]);
+            for (int j = 0; j < kPieceQuads; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 2
+            for (int slice = 0; slice < args.split_k; ++slice) {
+                const uint32_t from = ptx::cluster_address(mine, slice);
+#pragma unroll
+                for (int j = 0; j < kPieceQuads; ++j) {
+                    const float4 part = ptx::load_cluster_vector(from + j * kThreads * sizeof(float4));
+                    q[j].x += part.x;
+                    q[j].y += part.y;
+                    q[j].z += part.z;
+                    q[j].w += part.w;
                 }
             }
             return;
         }
-#pragma unroll 1
-        for (int i = 0; i < TM; ++i) {
-            const int first_col = ptx::recompute(col);
-#pragma unroll
-            for (int j = 0; j < TN; j += kVec)
-                epilogue.store_vector(args, row + Thread::row_of(i), first_col + Thread::col_of(j),
-                                      make_float4(acc.sum[0][j], acc.sum[0][j + 1], acc.sum[0][j + 2], acc.sum[0][j + 3]));
-#pragma unroll
-            for (int to = 0; to + 1 < TM; ++to)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) acc.sum[to][j] = acc.sum[to + 1][j];
-        }
-    }
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    // Piece v of a thread's outputs lies at [v][thread] in its block's shared memory; block r of the cluster adds up and
-    // stores pieces r, r + split_k and so on.
-    static __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Epilogue& epilogue, const Thread& acc,
-                                                            float4* sums, int slice, int row, int col) {
-        __syncthreads();   // nobody reads the ring any more
-        float4* mine = sums + threadIdx.x;
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-            for (int j = 0; j < TN; j += kVec)
-                mine[(i * kRowVectors + j / kVec) * kThreads] =
-                    make_float4(acc.sum[i][j], acc.sum[i][j + 1], acc.sum[i][j + 2], acc.sum[i][j + 3]);
-        ptx::cluster_sync();
-#pragma unroll 1
-        for (int v = slice; v < kVectors; v += args.split_k) {
-            float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 2
-            for (int from = 0; from < args.split_k; ++from) {
-                const float4 part = ptx::load_cluster_vector(ptx::cluster_address(mine + v * kThreads, from));
-                total.x += part.x;
-                total.y += part.y;
-                total.z += part.z;
-                total.w += part.w;
-            }
-            epilogue.store_vector(args, row + Thread::row_of(v / kRowVectors), col + Thread::col_of(v % kRowVectors * kVec),
-                                  total);
-        }
-        ptx::cluster_sync();   // no block leaves while another reads its sums
-    }
 #endif
+#pragma unroll
+        for (int j = 0; j < kPieceQuads; ++j) q[j] = mine[j * kThreads];
+    }
 };
 
 }  // namespace ffma_gemm

@@ -273,15 +273,26 @@ struct ThreadTile {
                 *reinterpret_cast<const float4*>(b_line + (col(j) ^ swizzle_b / LN * LN * kVec));
     }
 
-    // Rows in turn, back and forth along the columns: each step keeps one operand of the step before.
+    // Columns in turn, up and down the rows. See quad().
     __device__ __forceinline__ void multiply(int buffer) {
 #pragma unroll
-        for (int i = 0; i < TM; ++i)
+        for (int j = 0; j < TN; ++j)
 #pragma unroll
-            for (int j = 0; j < TN; ++j) {
-                const int col = i % 2 == 0 ? j : TN - 1 - j;
-                acc[i][col] = fmaf(a[buffer][i], b[buffer][col], acc[i][col]);
+            for (int i = 0; i < TM; ++i) {
+                const int row = j % 2 == 0 ? i : TM - 1 - i;
+                acc[row][j] = fmaf(a[buffer][row], b[buffer][j], acc[row][j]);
             }
+    }
+
+    // Four rows of one column in swapped pairs, to be stored as one vector.
+    //
+    // A register file has two banks, even registers and odd ones, and each gives one operand a clock; an FFMA that takes
+    // two from one bank costs two clocks. Going down a column, b stays in the operand cache and each FFMA takes a new
+    // element of a and a new accumulator. Element i of a is in a register of i's parity, as a 16-byte read put it there.
+    // A 16-byte store wants its registers in a row, too, so where the accumulators of rows 1, 0, 3, 2 are stored as one
+    // vector, the compiler gives them registers of the opposite parity, and the two never meet in a bank.
+    __device__ __forceinline__ float4 quad(int first_row, int j) const {
+        return make_float4(acc[first_row + 1][j], acc[first_row][j], acc[first_row + 3][j], acc[first_row + 2][j]);
     }
 };
 
@@ -296,76 +307,76 @@ __device__ __forceinline__ constexpr int largest_part(int all, int most) {
 // Stores a block's tile. THREADS threads hold it in registers, `in_group` is this one's number among them and (row, col)
 // its first output; all GROUPS · THREADS threads of the block come along.
 //
-// A bare α·acc goes out in straight-line code. Anything more passes through shared memory, 16 bytes of each thread at a
-// time, so that there is one copy of the epilogue's large code instead of TM·TN: `room` is ROOM bytes of shared memory
-// that nobody uses any more, and a tile that needs more passes through it in parts.
+// The sums pass through shared memory, a 4 × 4 piece of each thread at a time, so that there is one copy of the epilogue's
+// large code, and for the reason that ThreadTile::quad() gives: `room` is ROOM bytes of shared memory that nobody uses any
+// more, and a tile that needs more passes through it in parts.
 //
 // Where k is cut, the slices of a tile are the blocks of a cluster (compute capability 9.0 and newer). Each leaves its sums
 // in its shared memory, and each adds up and stores its share of the tile, always in the order of k: no workspace, no
 // second launch, the same bits every time.
-template <int BN, int THREADS, int GROUPS, int ROOM, int LM, int LN, int TM, int TN>
+template <int THREADS, int GROUPS, int ROOM, int LM, int LN, int TM, int TN>
 __device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& tile, const GemmArgs& args, const WorkUnit& work,
                                            int group, int in_group, int row, int col, float4* room) {
     using Tile = ThreadTile<LM, LN, TM, TN>;
-    constexpr int kRowVectors = TN / kVec;                                // 16-byte pieces of a thread's row
-    constexpr int kVectors = TM * kRowVectors;                            // and of all its outputs
-    constexpr int kFit = ROOM / (THREADS * static_cast<int>(sizeof(float4)));
-    constexpr int kPart = largest_part(kVectors, kFit);                   // pieces that pass at a time
+    constexpr int kAcross = TN / kVec;                                    // pieces beside each other
+    constexpr int kPieces = TM / kVec * kAcross;                          // of a thread
+    constexpr int kFit = ROOM / (THREADS * kVec * static_cast<int>(sizeof(float4)));
+    constexpr int kPart = largest_part(kPieces, kFit);                    // pieces that pass at a time
     const Epilogue epilogue(args, work.batch);
     const bool split = args.split_k > 1;
-    const bool bare = !split && args.beta == 0.0f && args.bias == nullptr && args.residual.data == nullptr &&
-                      args.activation == kIdentity && args.d_access == kRowVector;
-    if (bare && work.col + BN <= args.n) {   // the same for the whole block
-        if (group != 0) return;
-        float* line = epilogue.d + row * args.d.row_stride + col;
-#pragma unroll
-        for (int i = 0; i < TM; ++i) {
-            if (row + Tile::row(i) < args.m) {
-#pragma unroll
-                for (int j = 0; j < TN; j += kVec)
-                    *reinterpret_cast<float4*>(line + Tile::row(i) * args.d.row_stride + Tile::col(j)) =
-                        make_float4(args.alpha * tile.acc[i][j], args.alpha * tile.acc[i][j + 1],
-                                    args.alpha * tile.acc[i][j + 2], args.alpha * tile.acc[i][j + 3]);
-            }
-        }
-        return;
-    }
     float4* mine = room + in_group;
 #pragma unroll
-    for (int first = 0; first < kVectors; first += kPart) {
+    for (int first = 0; first < kPieces; first += kPart) {
         if (group == 0) {
 #pragma unroll
-            for (int v = 0; v < kPart; ++v)
+            for (int v = 0; v < kPart * kVec; ++v)
                 mine[v * THREADS] =
-                    *reinterpret_cast<const float4*>(&tile.acc[(first + v) / kRowVectors][(first + v) % kRowVectors * kVec]);
+                    tile.quad((first + v / kVec) / kAcross * kVec, (first + v / kVec) % kAcross * kVec + v % kVec);
         }
-        const auto store = [&](int v, float4 sum) {
-            epilogue.store_vector(args, row + Tile::row((first + v) / kRowVectors),
-                                  col + Tile::col((first + v) % kRowVectors * kVec), sum);
+        // q: four columns of four rows each, as quad() turned them.
+        const auto store = [&](int piece, const float4 (&q)[kVec]) {
+            const int first_row = row + Tile::row((first + piece) / kAcross * kVec);
+            const int first_col = col + Tile::col((first + piece) % kAcross * kVec);
+            epilogue.store_vector(args, first_row, first_col, make_float4(q[0].y, q[1].y, q[2].y, q[3].y));
+            epilogue.store_vector(args, first_row + 1, first_col, make_float4(q[0].x, q[1].x, q[2].x, q[3].x));
+            epilogue.store_vector(args, first_row + 2, first_col, make_float4(q[0].w, q[1].w, q[2].w, q[3].w));
+            epilogue.store_vector(args, first_row + 3, first_col, make_float4(q[0].z, q[1].z, q[2].z, q[3].z));
         };
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-        if (split) {
-            ptx::cluster_sync();
-#pragma unroll 1
-            for (int v = work.slice + group * args.split_k; v < kPart; v += GROUPS * args.split_k) {
-                float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 2
-                for (int from = 0; from < args.split_k; ++from) {
-                    const float4 part = ptx::load_cluster_vector(ptx::cluster_address(mine + v * THREADS, from));
-                    total.x += part.x;
-                    total.y += part.y;
-                    total.z += part.z;
-                    total.w += part.w;
-                }
-                store(v, total);
-            }
-            ptx::cluster_sync();   // the room is free again, and no block leaves while another reads its sums
-            continue;
-        }
-#endif
         if (GROUPS > 1) __syncthreads();   // the groups share the work
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (split) ptx::cluster_sync();
+#endif
 #pragma unroll 1
-        for (int v = group; v < kPart; v += GROUPS) store(v, mine[v * THREADS]);
+        for (int piece = work.slice + group * args.split_k; piece < kPart; piece += GROUPS * args.split_k) {
+            const float4* from = mine + piece * kVec * THREADS;
+            float4 q[kVec];
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+            if (split) {
+#pragma unroll
+                for (int j = 0; j < kVec; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+                for (int slice = 0; slice < args.split_k; ++slice) {
+                    const uint32_t theirs = ptx::cluster_address(from, slice);
+#pragma unroll
+                    for (int j = 0; j < kVec; ++j) {
+                        const float4 part = ptx::load_cluster_vector(theirs + j * THREADS * sizeof(float4));
+                        q[j].x += part.x;
+                        q[j].y += part.y;
+                        q[j].z += part.z;
+                        q[j].w += part.w;
+                    }
+                }
+                store(piece, q);
+                continue;
+            }
+#endif
+#pragma unroll
+            for (int j = 0; j < kVec; ++j) q[j] = from[j * THREADS];
+            store(piece, q);
+        }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (split) ptx::cluster_sync();   // the room is free again, and no block leaves while another reads its sums
+#endif
         if (GROUPS > 1) __syncthreads();
     }
 }

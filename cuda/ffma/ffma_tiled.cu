@@ -84,7 +84,7 @@ struct Tiled {
 
         float* shared = reinterpret_cast<float*>(&tiles);
         if (WARPS_K > 1) add_groups(tile, shared, group, in_group);
-        store_tile<BN, kGroup, WARPS_K, sizeof(Tiles)>(tile, args, work, group, in_group, work.row + row,
+        store_tile<kGroup, WARPS_K, sizeof(Tiles)>(tile, args, work, group, in_group, work.row + row,
                                                                   work.col + col, reinterpret_cast<float4*>(shared));
     }
 

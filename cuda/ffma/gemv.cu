@@ -255,7 +255,7 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
         ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED>(args);                                                \
     }
 #define GEMV_AXPY(NAME, M, LANES, WARPS, SWAPPED)                                                                   \
-    extern "C" __global__ void __launch_bounds__(WARPS * 32) NAME(const __grid_constant__ GemmArgs args) {          \
+    extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
         ffma_gemm::gemv_axpy<M, LANES, WARPS, SWAPPED>(args);                                                       \
     }
 
@@ -270,8 +270,8 @@ GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true)
 GEMV_AXPY(gemv_axpy_m1, 1, 8, 8, false)
 GEMV_AXPY(gemv_axpy_m2, 2, 8, 8, false)
 GEMV_AXPY(gemv_axpy_m4, 4, 8, 8, false)
-GEMV_AXPY(gemv_axpy_m8, 8, 8, 8, false)
+GEMV_AXPY(gemv_axpy_m8, 8, 8, 4, false)
 GEMV_AXPY(gemv_axpy_n1, 1, 8, 8, true)
 GEMV_AXPY(gemv_axpy_n2, 2, 8, 8, true)
 GEMV_AXPY(gemv_axpy_n4, 4, 8, 8, true)
-GEMV_AXPY(gemv_axpy_n8, 8, 8, 8, true)
+GEMV_AXPY(gemv_axpy_n8, 8, 8, 4, true)

@@ -72,6 +72,7 @@ struct Copies {
                   "turns are whole, and a thread's chunks are permuted alike in all of them");
     static_assert(kWordTurns * kWordLines == Shape::LINES && kWordLanes == Shape::LINE, "turns are whole");
 
+    const float* matrix;            // an address for copies that read nothing
     const float* next;              // this thread's first element of the next tile
     int64_t line_stride, along_stride, step;
     int line, along;                // its place in the tile
@@ -79,7 +80,8 @@ struct Copies {
     bool vectors;
 
     __device__ __forceinline__ Copies(const ffma_gemm::Source& source, bool vectors_, int first_row, int first_k)
-        : line_stride(ALONG_K ? source.row_stride : source.k_stride),
+        : matrix(source.data),
+          line_stride(ALONG_K ? source.row_stride : source.k_stride),
           along_stride(ALONG_K ? source.k_stride : source.row_stride),
           step(BK * source.k_stride),
           rows_left(source.rows - first_row),
@@ -101,7 +103,7 @@ struct Copies {
             for (int turn = 0; turn < kVectorTurns; ++turn) {
                 const int skip = turn * kVectorLines;
                 const bool inside = skip < lines_left && bytes > 0;
-                ptx::cp_async_16(to + skip * Shape::LINE_BYTES, inside ? next + skip * line_stride : safe(),
+                ptx::cp_async_16(to + skip * Shape::LINE_BYTES, inside ? next + skip * line_stride : matrix,
                                  inside ? bytes : 0);
             }
         } else {
@@ -111,14 +113,11 @@ struct Copies {
                 const bool inside = skip < lines_left && along_left > 0;
                 const int chunk = along / ffma_gemm::kVec ^ Shape::swizzle(line + skip);
                 ptx::cp_async_4(tile + (line + skip) * Shape::LINE_BYTES + chunk * kChunk + along % 4 * kWord,
-                                inside ? next + skip * line_stride : safe(), inside ? kWord : 0);
+                                inside ? next + skip * line_stride : matrix, inside ? kWord : 0);
             }
         }
         next += step;
     }
-
-    // An address for copies that read nothing.
-    __device__ __forceinline__ const float* safe() const { return reinterpret_cast<const float*>(kChunk); }
 };
 
 // ---- arithmetic -------------------------------------------------------------------------------------------------

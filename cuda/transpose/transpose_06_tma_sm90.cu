@@ -20,13 +20,10 @@ namespace {
 constexpr int kRowBytes = 128;   // a row of a cell: what the swizzle permutes
 constexpr int kSwizzleRows = 8;  // and after how many rows its pattern repeats
 
-// Cells (squares of 128-byte rows) along each side of a tile, and threads. The plan reserves more shared memory than a
-// tile needs, so that only three to five blocks share a multiprocessor: more requests under way only make memory jump
-// between more of its rows.
-template <int SIZE> constexpr int kCells = SIZE <= 2 ? 1 : 2;
-template <int SIZE> constexpr int kThreads = SIZE <= 2 ? 64 : 256;
-
-template <int SIZE, int CELL_ROWS = kCells<SIZE>, int CELL_COLS = kCells<SIZE>, int THREADS = kThreads<SIZE>>
+// A tile is made of cells, squares of 128-byte rows. The plan reserves more shared memory than a tile needs where data
+// streams through memory, so that only three to five blocks share a multiprocessor: more requests under way only make
+// memory jump between more of its rows.
+template <int SIZE, int CELL_ROWS, int CELL_COLS, int THREADS>
 __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMap& src_map,
                                      const CUtensorMap& dst_map) {
     using T = typename Bits<SIZE>::Type;
@@ -98,13 +95,18 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
 
 }  // namespace
 
-#define TRANSPOSE_TMA_KERNEL(SIZE)                                                               \
-    extern "C" __global__ void __launch_bounds__(kThreads<SIZE>) transpose_06_tma_b##SIZE(       \
+// Symbol, bytes of an element, cells down and across a tile, threads.
+#define TRANSPOSE_TMA_KERNEL(NAME, SIZE, CELL_ROWS, CELL_COLS, THREADS)                          \
+    extern "C" __global__ void __launch_bounds__(THREADS) NAME(                                  \
         const __grid_constant__ TransposeArgs args, const __grid_constant__ CUtensorMap src_map, \
         const __grid_constant__ CUtensorMap dst_map) {                                           \
-        body<SIZE>(args, src_map, dst_map);                                                      \
+        body<SIZE, CELL_ROWS, CELL_COLS, THREADS>(args, src_map, dst_map);                       \
     }
-TRANSPOSE_TMA_KERNEL(1)
-TRANSPOSE_TMA_KERNEL(2)
-TRANSPOSE_TMA_KERNEL(4)
-TRANSPOSE_TMA_KERNEL(8)
+TRANSPOSE_TMA_KERNEL(transpose_06_tma_b1, 1, 1, 1, 64)
+TRANSPOSE_TMA_KERNEL(transpose_06_tma_b2, 2, 1, 1, 64)
+TRANSPOSE_TMA_KERNEL(transpose_06_tma_b4, 4, 2, 2, 256)
+TRANSPOSE_TMA_KERNEL(transpose_06_tma_b8, 8, 2, 2, 256)
+
+// For what the L2 holds: blocks of half a tile load and store at different times, where whole ones come in one wave that
+// first loads and then stores.
+TRANSPOSE_TMA_KERNEL(transpose_06_tma_half_b4, 4, 2, 1, 128)

@@ -73,6 +73,7 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
         match kind {
             "ladder" => ladder(&mut text, name, &report, plots),
             "transpose" => transpose(&mut text, name, &report, plots),
+            "linear" | "mlp" => layers(&mut text, name, kind, &report, plots),
             _ => {
                 summary(&mut text, &report);
                 text += &table(&report.rows, &COLUMNS);
@@ -92,6 +93,9 @@ pub fn plots(reports: &[Named]) -> Result<Vec<(String, String)>> {
     for (name, report) in reports {
         if let Some(report) = of_kind(report, "transpose") {
             plots.extend(series::transpose_plots(&report, name)?);
+        }
+        if of_kind(report, "linear").is_some() {
+            plots.extend(series::layer_plots(report, name)?);
         }
         let Some(report) = of_kind(report, "ladder") else {
             continue;
@@ -246,6 +250,35 @@ fn transpose(text: &mut String, name: &str, report: &Report, plots: &str) {
     }
     let _ = writeln!(text, "\n![GB/s at {size}²]({plots}/{name}-f32-bars.svg)\n");
     let _ = writeln!(text, "![GB/s over sizes]({plots}/{name}-f32-sizes.svg)\n");
+}
+
+/// A line a layer and precision: stock candle, this crate's product alone, and everything in one kernel.
+fn layers(text: &mut String, name: &str, kind: &str, report: &Report, plots: &str) {
+    let _ = writeln!(
+        text,
+        "| layer | precision | candle µs | unfused µs | fused µs | candle / fused |\n|---|---|---:|---:|---:|---:|"
+    );
+    let is = |row: &Row, kernel: &str| row.kernel.as_deref() == Some(kernel);
+    for fused in report.rows.iter().filter(|row| is(row, "fused")) {
+        let mut rows = report.rows.iter();
+        let unfused =
+            rows.find(|row| is(row, "unfused") && row.layer == fused.layer && row.precision == fused.precision);
+        let us = |us: Option<f64>| us.map_or(String::new(), |us| format!("{us:.1}"));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {:.2} |",
+            fused.layer.as_deref().unwrap_or_default(),
+            fused.precision.as_deref().unwrap_or_default(),
+            us(fused.baseline_us),
+            us(unfused.and_then(|row| row.us)),
+            us(fused.us),
+            fused.speedup.unwrap_or_default(),
+        );
+    }
+    text.push('\n');
+    if kind == "linear" {
+        let _ = writeln!(text, "![Times as fast as candle]({plots}/{name}-fp32.svg)\n");
+    }
 }
 
 /// How many, the mean and the worst, where speeds are compared.

@@ -1,5 +1,7 @@
-//! What a kernel costs: the model by which the planner compares kernels. Its constants are measured on an H100 and stand
-//! in the rows of the kernel table; clock, lanes and multiprocessors of the device at hand scale them.
+//! What a kernel costs: the model by which the planner compares kernels. Its constants stand in the rows of the kernel
+//! table; clock, lanes and multiprocessors of the device at hand scale them. They were fitted to a sweep of every plan over
+//! the shapes of networks on an H100, so that the choices lose as little as they can against the fastest plans (1 to 2 % on
+//! average there); a predicted time itself may be off by a fifth.
 
 use super::kernels::{Arithmetic, Grid, KernelSpec};
 use super::problem::GemmProblem;

@@ -287,6 +287,22 @@ impl KernelSpec {
         .dynamic_shared(shared)
     }
 
+    /// The same for large problems on Hopper, with warps that only multiply and warps that only load.
+    const fn ffma_specialized(name: &'static str, tile: Tile, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_specialized_sm90",
+            summary: "FP32 multiply-adds, any layout, producer and math warps",
+            grid: Grid::Persistent,
+            split_k: SplitK::Cluster,
+            needs: Needs {
+                only_capability: Some(90),
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma(name, tile, 384, cost)
+        }
+        .dynamic_shared(229_440)
+    }
+
     /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
     const fn few_rows(
         name: &'static str,
@@ -830,7 +846,7 @@ pub const TABLE: &[KernelSpec] = &[
         256,
         "block, warp and thread tiles",
     )
-    .candidate(Cost::measured(0.66, 0.660, 1, 6.0, 0.75)),
+    .candidate(Cost::measured(0.88, 0.878, 1, 5.0, 0.75)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_w64x64",
@@ -847,7 +863,7 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         "the same, 128 × 128",
     )
-    .candidate(Cost::measured(0.74, 0.444, 2, 4.0, 0.75)),
+    .candidate(Cost::measured(0.67, 0.402, 2, 1.0, 0.75)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128_t8x8",
@@ -873,7 +889,7 @@ pub const TABLE: &[KernelSpec] = &[
         "copies to shared memory without registers, three stages",
     )
     .dynamic_shared(75_264)
-    .candidate(Cost::measured(0.70, 0.700, 1, 6.0, 0.75)),
+    .candidate(Cost::measured(0.60, 0.600, 1, 4.5, 0.75)),
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined_128x128",
@@ -883,7 +899,7 @@ pub const TABLE: &[KernelSpec] = &[
         "the same, 128 × 128",
     )
     .dynamic_shared(50_688)
-    .candidate(Cost::measured(0.72, 0.540, 2, 6.0, 0.75)),
+    .candidate(Cost::measured(0.54, 0.407, 2, 8.0, 0.75)),
     KernelSpec::few_rows(
         "gemv_dot_m1",
         1,
@@ -944,7 +960,7 @@ pub const TABLE: &[KernelSpec] = &[
         "gemv_axpy_m8",
         8,
         AXPY_LINES,
-        256,
+        128,
         ALONG_ROWS,
         Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
     ),
@@ -1008,7 +1024,7 @@ pub const TABLE: &[KernelSpec] = &[
         "gemv_axpy_n8",
         8,
         AXPY_LINES,
-        256,
+        128,
         ALONG_COLS,
         Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
     ),
@@ -1016,92 +1032,92 @@ pub const TABLE: &[KernelSpec] = &[
         "ffma_128x256",
         Tile::block(128, 256, 16).thread(8, 16).stages(2),
         256,
-        Cost::measured(0.64, 0.640, 1, 6.0, 0.75),
+        Cost::measured(0.56, 0.564, 1, 8.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_64x128",
         Tile::block(64, 128, 16).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.64, 0.427, 3, 5.0, 0.75),
+        Cost::measured(0.72, 0.478, 3, 5.5, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_64x64",
         Tile::block(64, 64, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.56, 0.420, 2, 3.0, 0.75),
+        Cost::measured(0.54, 0.405, 2, 5.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x128",
         Tile::block(32, 128, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.60, 0.450, 2, 4.0, 0.75),
+        Cost::measured(0.59, 0.442, 2, 4.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x64",
         Tile::block(32, 64, 32).thread(8, 8).stages(2),
         64,
-        Cost::measured(0.54, 0.203, 4, 3.0, 0.75),
+        Cost::measured(0.50, 0.187, 4, 8.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_16x128",
         Tile::block(16, 128, 32).thread(8, 8).stages(2),
         128,
-        Cost::measured(0.42, 0.252, 2, 3.0, 0.75),
+        Cost::measured(0.37, 0.224, 2, 3.0, 0.75),
     ),
     KernelSpec::ffma(
         "ffma_32x32",
         Tile::block(32, 32, 32).thread(4, 8).stages(2),
         64,
-        Cost::measured(0.42, 0.140, 6, 2.5, 0.75),
+        Cost::measured(0.47, 0.155, 6, 4.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_128x256",
         Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
         256,
         131072,
-        Cost::measured(0.64, 0.640, 1, 6.0, 0.75),
+        Cost::measured(0.61, 0.614, 1, 3.0, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_128x128",
         Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
         128,
         65536,
-        Cost::measured(0.66, 0.495, 2, 6.0, 0.75),
+        Cost::measured(0.76, 0.567, 2, 6.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_64x128",
         Tile::block(64, 128, 16).warp(32, 64).thread(8, 8).stages(3),
         128,
         38400,
-        Cost::measured(0.50, 0.500, 3, 4.0, 0.75),
+        Cost::measured(0.68, 0.450, 3, 5.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_64x64",
         Tile::block(64, 64, 16).warp(32, 32).thread(8, 4).stages(4),
         128,
         34816,
-        Cost::measured(0.56, 0.336, 5, 2.5, 0.75),
+        Cost::measured(0.49, 0.366, 4, 2.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_32x128",
         Tile::block(32, 128, 16).warp(32, 32).thread(8, 4).stages(4),
         128,
         43008,
-        Cost::measured(0.50, 0.375, 4, 3.0, 0.75),
+        Cost::measured(0.41, 0.304, 4, 5.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_32x64",
         Tile::block(32, 64, 16).warp(16, 64).thread(4, 8).stages(4),
         64,
         26624,
-        Cost::measured(0.42, 0.158, 8, 2.5, 0.75),
+        Cost::measured(0.30, 0.112, 8, 2.0, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_32x32",
         Tile::block(32, 32, 32).warp(16, 32).thread(4, 4).stages(4),
         64,
         36864,
-        Cost::measured(0.32, 0.107, 6, 2.0, 0.75),
+        Cost::measured(0.35, 0.118, 6, 2.5, 0.75),
     ),
     sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.84 3.0 0.75),
     sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.88 5.0 0.75),
@@ -1184,6 +1200,16 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         49152,
         Cost::measured(0.28, 0.175, 2, 4.0, 0.75),
+    ),
+    KernelSpec::ffma_specialized(
+        "ffma_specialized_128x256_sm90",
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        Cost::measured(0.76, 0.764, 1, 7.0, 0.75),
+    ),
+    KernelSpec::ffma_specialized(
+        "ffma_specialized_256x128_sm90",
+        Tile::block(256, 128, 16).warp(64, 64).thread(8, 16).stages(4),
+        Cost::measured(0.56, 0.562, 1, 7.5, 0.75),
     ),
 ];
 

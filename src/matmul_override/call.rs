@@ -142,7 +142,7 @@ impl Call {
         }
         // `rows` are those of the matrix as cuBLAS stores it.
         let operand = |matrix: &Matrix, rows: usize, ld_steps_rows: bool| {
-            let aligned = matrix.address != 0 && matrix.address % ELEMENT == 0;
+            let aligned = matrix.address != 0 && matrix.address.is_multiple_of(ELEMENT);
             if !aligned || matrix.stride < 0 || matrix.ld <= 0 || (matrix.ld as usize) < rows {
                 return Err(PassedOn::Arguments);
             }
@@ -348,12 +348,12 @@ mod tests {
                         ..CpuOperands::new(&b, &a)
                     };
                     let result = gemm_to_vec(&compact, std::iter::once(operands), 1).unwrap();
-                    for i in 0..result.len() {
+                    for (i, value) in result.iter().enumerate() {
                         let (matrix, row, col) =
                             (i / (problem.m * problem.n), i / problem.n % problem.m, i % problem.n);
                         let place = matrix as i64 * d.batch_strides[3] + row as i64 * d.row_stride + col as i64;
                         let expected = expected[place as usize];
-                        assert!((result[i] - expected).abs() < 1e-5, "{call}: {} {expected}", result[i]);
+                        assert!((value - expected).abs() < 1e-5, "{call}: {value} {expected}");
                     }
                 }
             }

@@ -354,7 +354,7 @@ pub const TABLE: &[TransposeKernel] = &[
         instances: instances!("transpose_03_padded"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256; 16 => 32 by 32, 256;),
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
-            order: 6,
+            order: 7,
             min_bytes: 0,
             max_short_bytes: 0,
         },
@@ -386,7 +386,7 @@ pub const TABLE: &[TransposeKernel] = &[
             ..Needs::NOTHING
         },
         choice: Choice::Preferred {
-            order: 4,
+            order: 5,
             min_bytes: 0,
             max_short_bytes: 0,
         },
@@ -399,7 +399,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752; 2 => 64 by 64, 64, shared 43008; 4 => 64 by 64, 256, shared 65536; 8 => 32 by 32, 256, shared 43008, from BEYOND_L2;),
+        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752; 2 => 64 by 64, 64, shared 43008; 4 => 64 by 64, 256, shared 65536, from BEYOND_L2; 8 => 32 by 32, 256, shared 43008, from BEYOND_L2;),
         needs: Needs {
             only_capability: Some(90),
             unit_strides: true,
@@ -408,6 +408,27 @@ pub const TABLE: &[TransposeKernel] = &[
         },
         choice: Choice::Preferred {
             order: 3,
+            min_bytes: 0,
+            max_short_bytes: 0,
+        },
+    },
+    TransposeKernel {
+        name: "transpose_06_tma_half",
+        file: "transpose/transpose_06_tma_sm90",
+        summary: "the same with half a tile a block, for what the L2 holds",
+        role: Role::Rung(6),
+        moves: Moves::Matrices,
+        tiling: Tiling::Tiles,
+        walk_rows: true,
+        instances: instances!("transpose_06_tma_half"; 4 => 64 by 32, 128, shared 8192;),
+        needs: Needs {
+            only_capability: Some(90),
+            unit_strides: true,
+            aligned: true,
+            max_outer: 1,
+        },
+        choice: Choice::Preferred {
+            order: 4,
             min_bytes: 0,
             max_short_bytes: 0,
         },
@@ -426,7 +447,7 @@ pub const TABLE: &[TransposeKernel] = &[
             ..Needs::NOTHING
         },
         choice: Choice::Preferred {
-            order: 5,
+            order: 6,
             min_bytes: MANY_BYTES,
             max_short_bytes: 0,
         },

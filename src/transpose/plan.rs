@@ -357,6 +357,7 @@ mod tests {
         assert_eq!(name(&[10_000_000, 3], &[1, 0], 4), "transpose_09_few_cols");
         assert_eq!(name(&[32, 128, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows_two");
         assert_eq!(name(&[64, 512, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows"); // more than the L2 holds
+        assert_eq!(name(&[2048, 2048], &[1, 0], 4), "transpose_06_tma_half");
         assert_eq!(name(&[1024, 1024], &[1, 0], 8), "transpose_03_padded");
         assert_eq!(name(&[4096, 4096], &[1, 0], 8), "transpose_06_tma");
         assert_eq!(name(&[31, 101], &[1, 0], 4), "transpose_03_padded");

@@ -1,0 +1,225 @@
+// Strict FP32 GEMM for large problems on Hopper: math warps that do nothing but FFMA and shared-memory reads.
+//
+// Eight math warps hold a 128 × 256 (or 256 × 128) tile, 8 × 16 outputs a thread, in 208 registers each; four producer
+// warps with the rest of the registers bring the operands into a ring of shared-memory stages. Full and empty stages
+// are announced through mbarriers, so that no barrier of the whole block is left in the main loop, and the producers
+// run ahead over the end of a tile: the next tile's first stages are there when the math warps have stored the last.
+//
+// Arithmetic. An FFMA leaves no issue slot for anything else, so the loop counts instructions: 128 FFMA to 6 16-byte
+// reads a step of k, 95.5 % at best. What is then left to lose are register-bank conflicts; ThreadTile::quad() says how
+// the epilogue keeps them out of the main loop.
+// Operands that are contiguous along k are transposed in the producers' registers (TileLoader), so all four layouts,
+// padded and misaligned views run the same main loop. A stage of BK = 16 costs a math warp 2144 instructions, and two
+// of them share a scheduler with a producer warp.
+// Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2.
+//
+// Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile. Where there are few tiles, a cluster of
+// split_k blocks (2, 4 or 8) cuts the k of each: every block leaves its sums in shared memory, and each adds up and
+// stores its share of the tile, always in the order of k: no workspace, no second launch, the same bits every time.
+#include "ffma_tile.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+namespace ffma_gemm {
+
+template <int BM, int BN>
+struct Specialized {
+    static constexpr int BK = 16, STAGES = 4;
+    static constexpr int LM = 8, LN = 4, TM = 8, TN = 16;
+    using Thread = ThreadTile<LM, LN, TM, TN>;
+    static constexpr int kWarpsN = BN / Thread::kWarpN;
+    static constexpr int kMathWarps = BM / Thread::kWarpM * kWarpsN;
+    static constexpr int kMathThreads = kMathWarps * kWarp;
+    static constexpr int kProducers = 128;
+    static constexpr int kThreads = kMathThreads + kProducers;
+    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+    static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
+    static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
+    static constexpr int kQuads = TM * TN / kVec;   // of a thread
+    static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
+                  "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
+
+    struct Shared {
+        float a[STAGES][BK][BM];
+        float b[STAGES][BK][BN];
+        float4 sums[kQuads][kMathThreads];
+        uint64_t full[STAGES], empty[STAGES];
+    };
+    static constexpr int kSharedBytes = sizeof(Shared);
+    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
+
+    // A place in the ring and the parity of its current round.
+    struct Cursor {
+        int stage = 0;
+        uint32_t parity = 0;
+        __device__ __forceinline__ void advance() {
+            if (++stage == STAGES) {
+                stage = 0;
+                parity ^= 1;
+            }
+        }
+    };
+
+    static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared) {
+        if (threadIdx.x == 0) {
+            for (int stage = 0; stage < STAGES; ++stage) {
+                ptx::mbarrier_init(&shared.full[stage], kProducers);
+                ptx::mbarrier_init(&shared.empty[stage], kMathWarps);
+            }
+            ptx::fence_mbarrier_init();
+        }
+        __syncthreads();
+        if (threadIdx.x >= kMathThreads) {
+            ptx::registers_decrease_to<kProducerRegisters>();
+            const int thread = threadIdx.x - kMathThreads;
+            const int a = Source::of_a(args, 0).run, b = Source::of_b(args, 0).run;
+            if (a == 0 || b == 0) {
+                produce<0, 0>(args, shared, thread);
+            } else if ((a & Source::kAlongRows) != 0) {
+                if ((b & Source::kAlongRows) != 0) produce<Source::kAlongRows, Source::kAlongRows>(args, shared, thread);
+                else produce<Source::kAlongRows, Source::kAlongK>(args, shared, thread);
+            } else {
+                if ((b & Source::kAlongRows) != 0) produce<Source::kAlongK, Source::kAlongRows>(args, shared, thread);
+                else produce<Source::kAlongK, Source::kAlongK>(args, shared, thread);
+            }
+            if (args.split_k > 1) {
+                ptx::cluster_sync();
+                ptx::cluster_sync();
+            }
+        } else {
+            ptx::registers_increase_to<kMathRegisters>();
+            multiply(args, shared, threadIdx.x);
+        }
+    }
+
+    // A_RUN, B_RUN: where the operand is contiguous, known when the kernel is compiled; 0: found out as it goes.
+    template <int A_RUN, int B_RUN>
+    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread) {
+        const TileGrid grid = TileGrid::of<BM, BN>(args);
+        const int units = grid.units(args);
+        Cursor cursor;
+        for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
+            const WorkUnit work = work_unit<BM, BN>(args, grid, unit);
+            TileLoader<BM, BK, kProducers, kQuickScalars> a;
+            TileLoader<BN, BK, kProducers, kQuickScalars> b;
+            Source source_a = Source::of_a(args, work.batch), source_b = Source::of_b(args, work.batch);
+            if (A_RUN != 0) {
+                source_a.run = A_RUN | (source_a.run & Source::kVectors);
+                source_b.run = B_RUN | (source_b.run & Source::kVectors);
+            }
+            a.start(source_a, thread, work.row, work.k_begin);
+            b.start(source_b, thread, work.col, work.k_begin);
+#pragma unroll 1
+            for (int k_left = work.k_end - work.k_begin; k_left > 0; k_left -= BK) {
+                a.fetch(k_left);
+                b.fetch(k_left);
+                ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
+                a.commit(shared.a[cursor.stage]);
+                b.commit(shared.b[cursor.stage]);
+                ptx::mbarrier_arrive(&shared.full[cursor.stage]);
+                cursor.advance();
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
+        const TileGrid grid = TileGrid::of<BM, BN>(args);
+        const int units = grid.units(args);
+        const int warp = thread / kWarp, lane = thread % kWarp;
+        const int row = warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
+        const int col = warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+        Cursor cursor;
+        for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
+            const WorkUnit work = work_unit<BM, BN>(args, grid, unit);
+            Thread tile;
+            tile.clear();
+            if (work.k_end > work.k_begin) accumulate(tile, shared, cursor, work.k_end - work.k_begin, row, col, lane);
+#pragma unroll
+            for (int j = 0; j < TN; ++j)
+#pragma unroll
+                for (int i = 0; i < TM; i += kVec) shared.sums[i / kVec * TN + j][thread] = tile.quad(i, j);
+            store(args, shared, work, thread, work.row + row, work.col + col);
+        }
+    }
+
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int k_left, int row,
+                                                      int col, int lane) {
+        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+        tile.load(0, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+#pragma unroll 1
+        for (; k_left > 0; k_left -= BK) {
+            const float(*tile_a)[BM] = shared.a[cursor.stage];
+            const float(*tile_b)[BN] = shared.b[cursor.stage];
+            uint64_t* empty = &shared.empty[cursor.stage];
+            cursor.advance();
+#pragma unroll
+            for (int step = 0; step < BK - 1; ++step) {
+                tile.load((step + 1) % 2, tile_a, tile_b, step + 1, row, col);
+                tile.multiply(step % 2);
+            }
+            // The last step's operands are in registers already, so the next stage's can be asked for now.
+            if (k_left > BK) {
+                ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+                tile.load(BK % 2, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+            }
+            tile.multiply((BK - 1) % 2);
+            __syncwarp();
+            if (lane == 0) ptx::mbarrier_arrive(empty);
+        }
+    }
+
+    // The sums are in shared memory: four columns at a time, a thread reads its own back, of all slices where k is cut,
+    // and stores four rows of them.
+    static __device__ __forceinline__ void store(const GemmArgs& args, Shared& shared, const WorkUnit& work, int thread,
+                                                 int row, int col) {
+        constexpr int kPieces = kQuads / kVec;
+        const Epilogue epilogue(args, work.batch);
+        if (args.split_k > 1) ptx::cluster_sync();
+#pragma unroll 1
+        for (int piece = work.slice; piece < kPieces; piece += args.split_k) {
+            const float4* mine = &shared.sums[piece * kVec][thread];
+            float4 quad[kVec];
+#pragma unroll
+            for (int j = 0; j < kVec; ++j) quad[j] = mine[j * kMathThreads];
+            if (args.split_k > 1) {
+#pragma unroll
+                for (int j = 0; j < kVec; ++j) quad[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+                for (int slice = 0; slice < args.split_k; ++slice) {
+                    const uint32_t from = ptx::cluster_address(mine, slice);
+#pragma unroll
+                    for (int j = 0; j < kVec; ++j) {
+                        const float4 part = ptx::load_cluster_vector(from + j * kMathThreads * sizeof(float4));
+                        quad[j].x += part.x;
+                        quad[j].y += part.y;
+                        quad[j].z += part.z;
+                        quad[j].w += part.w;
+                    }
+                }
+            }
+            const int first_row = row + piece / (TN / kVec) * LM * kVec;
+            const int first_col = col + piece % (TN / kVec) * LN * kVec;
+            epilogue.store_vector(args, first_row, first_col, make_float4(quad[0].y, quad[1].y, quad[2].y, quad[3].y));
+            epilogue.store_vector(args, first_row + 1, first_col, make_float4(quad[0].x, quad[1].x, quad[2].x, quad[3].x));
+            epilogue.store_vector(args, first_row + 2, first_col, make_float4(quad[0].w, quad[1].w, quad[2].w, quad[3].w));
+            epilogue.store_vector(args, first_row + 3, first_col, make_float4(quad[0].z, quad[1].z, quad[2].z, quad[3].z));
+        }
+        if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums
+    }
+};
+
+}  // namespace ffma_gemm
+
+#define FFMA_SPECIALIZED(NAME, BM, BN)                                                                     \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::Specialized<BM, BN>::kThreads), 1)            \
+        NAME(const __grid_constant__ GemmArgs args) {                                                      \
+        extern __shared__ __align__(128) unsigned char shared_bytes[];                                     \
+        using Kernel = ffma_gemm::Specialized<BM, BN>;                                                     \
+        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes));                               \
+    }
+
+FFMA_SPECIALIZED(ffma_specialized_128x256_sm90, 128, 256)
+FFMA_SPECIALIZED(ffma_specialized_256x128_sm90, 256, 128)
+
+#endif  // sm_90a
