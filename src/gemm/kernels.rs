@@ -846,7 +846,7 @@ pub const TABLE: &[KernelSpec] = &[
         256,
         "block, warp and thread tiles",
     )
-    .candidate(Cost::measured(0.88, 0.878, 1, 5.0, 0.75)),
+    .candidate(Cost::measured(0.73, 0.730, 1, 6.0, 0.75)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_w64x64",
@@ -1075,7 +1075,7 @@ pub const TABLE: &[KernelSpec] = &[
         Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
         256,
         131072,
-        Cost::measured(0.61, 0.614, 1, 3.0, 0.75),
+        Cost::measured(0.74, 0.740, 1, 6.0, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_128x128",
@@ -1204,12 +1204,12 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        Cost::measured(0.76, 0.764, 1, 7.0, 0.75),
+        Cost::measured(0.78, 0.780, 1, 6.0, 0.75),
     ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_256x128_sm90",
         Tile::block(256, 128, 16).warp(64, 64).thread(8, 16).stages(4),
-        Cost::measured(0.56, 0.562, 1, 7.5, 0.75),
+        Cost::measured(0.77, 0.770, 1, 6.0, 0.75),
     ),
 ];
 

@@ -383,14 +383,12 @@ mod tests {
         let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
         let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
         assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
-        for (precision, b, device) in [
-            (Precision::Fp32Strict, col, DeviceInfo::H100),
-            (Precision::Fp32, col, DeviceInfo::A100),
-            (Precision::Fp32, row.with_align(4), DeviceInfo::H100),
-        ] {
-            let plan = plan(precision, b, &device);
-            assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
-        }
+        let strict = plan(Precision::Fp32Strict, col, &DeviceInfo::H100);
+        assert_eq!(strict.kernel.arithmetic, Arithmetic::Ffma, "{strict}");
+        let elsewhere = plan(Precision::Fp32, col, &DeviceInfo::A100);
+        assert_eq!(elsewhere.kernel.needs.only_capability, None, "{elsewhere}");
+        let misaligned = plan(Precision::Fp32, row.with_align(4), &DeviceInfo::H100);
+        assert_eq!(misaligned.kernel.copy_boxes, None, "{misaligned}");
     }
 
     #[test]
