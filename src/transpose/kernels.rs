@@ -72,7 +72,7 @@ pub enum Choice {
         order: u32,
         /// Only for so many bytes or more: for less, another kernel starts sooner.
         min_bytes: usize,
-        /// Only where the short side is at most so many bytes, or, in unaligned matrices, any that the kernel takes; 0: any.
+        /// Only where the short side has fewer bytes, or, in unaligned matrices, is any that the kernel takes; 0: any.
         max_short_bytes: usize,
     },
 }
