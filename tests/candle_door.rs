@@ -1,31 +1,14 @@
 //! The candle door, one test body for every device: shapes, views, broadcast, ranks, dtypes, gradients and errors,
 //! against FP64 and against candle itself.
 
+#[macro_use]
+mod devices;
+
 use candle_core::{DType, Device, Layout, Module, Result, Tensor, Var, D};
 use candle_sgemm::{linear, linear_b, linear_no_bias, matmul, Gemm, Linear, Precision, SgemmExt};
 
 /// |c − ref| ≤ C0·ε·√k·Σ|a||b|: sums of k terms in several registers stay below this by far.
 const C0: f64 = 2.0;
-
-macro_rules! on_every_device {
-    ($($test:ident),+ $(,)?) => {
-        mod cpu {
-            $(#[test] fn $test() -> candle_core::Result<()> { super::$test(&candle_core::Device::Cpu) })+
-        }
-        #[cfg(feature = "cuda")]
-        mod cuda {
-            $(#[test] fn $test() -> candle_core::Result<()> {
-                match candle_core::Device::new_cuda(0) {
-                    Ok(device) => super::$test(&device),
-                    Err(error) => {
-                        eprintln!("{}: skipped, no usable GPU: {error}", stringify!($test));
-                        Ok(())
-                    }
-                }
-            })+
-        }
-    };
-}
 
 on_every_device!(
     products_of_every_shape_and_storage_order,

@@ -1,29 +1,12 @@
 //! The fused layers, one test body for every device: against stock candle, against FP64, and their gradients against
 //! candle's autograd and finite differences.
 
+#[macro_use]
+mod devices;
+
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 use candle_nn::{VarBuilder, VarMap};
 use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
-
-macro_rules! on_every_device {
-    ($($test:ident),+ $(,)?) => {
-        mod cpu {
-            $(#[test] fn $test() -> candle_core::Result<()> { super::$test(&candle_core::Device::Cpu) })+
-        }
-        #[cfg(feature = "cuda")]
-        mod cuda {
-            $(#[test] fn $test() -> candle_core::Result<()> {
-                match candle_core::Device::new_cuda(0) {
-                    Ok(device) => super::$test(&device),
-                    Err(error) => {
-                        eprintln!("{}: skipped, no usable GPU: {error}", stringify!($test));
-                        Ok(())
-                    }
-                }
-            })+
-        }
-    };
-}
 
 on_every_device!(
     every_activation_is_candles,
