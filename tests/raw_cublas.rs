@@ -170,8 +170,13 @@ impl Call {
         expected
     }
 
+    /// Where the matrices are.
+    fn addresses(&self, stream: &CudaStream) -> [u64; 3] {
+        self.device.each_ref().map(|memory| memory.device_ptr(stream).0)
+    }
+
     /// Queues the call; α and β are where the handle's pointer mode says.
-    fn queue(&self, blas: &Handle, alpha: *const f32, beta: *const f32) -> sys::cublasStatus_t {
+    fn queue(&self, blas: &Handle, at: [u64; 3], alpha: *const f32, beta: *const f32) -> sys::cublasStatus_t {
         let operation = |transposed| match transposed {
             false => sys::cublasOperation_t::CUBLAS_OP_N,
             true => sys::cublasOperation_t::CUBLAS_OP_T,
@@ -181,8 +186,7 @@ impl Call {
         let [m, n, k] = self.size.map(|size| size as c_int);
         let [lda, ldb, ldc] = self.stored.map(|matrix| matrix.ld as c_int);
         let [stride_a, stride_b, stride_c] = self.stored.map(|matrix| matrix.stride as i64);
-        let address = |i: usize| self.device[i].device_ptr(&blas.stream).0;
-        let (a, b, c) = (address(0), address(1), address(2));
+        let [a, b, c] = at;
         let batch = self.batch as c_int;
         // SAFETY: the memory holds the matrices, and whoever calls this waits for the stream before it goes.
         unsafe {
@@ -255,12 +259,13 @@ impl Call {
     /// Makes the call and waits for it.
     fn run(&self, blas: &Handle, alpha: f32, beta: f32, scalars: ScalarsIn) {
         let stream = &blas.stream;
+        let at = self.addresses(stream);
         let status = match scalars {
-            ScalarsIn::HostMemory => self.queue(blas, &alpha, &beta),
+            ScalarsIn::HostMemory => self.queue(blas, at, &alpha, &beta),
             ScalarsIn::DeviceMemory => {
                 let in_memory = stream.clone_htod(&[alpha, beta]).expect("upload");
-                let at = in_memory.device_ptr(stream).0 as *const f32;
-                with_scalars_in_memory(blas, || self.queue(blas, at, at.wrapping_add(1)))
+                let alpha = in_memory.device_ptr(stream).0 as *const f32;
+                with_scalars_in_memory(blas, || self.queue(blas, at, alpha, alpha.wrapping_add(1)))
             }
         };
         assert_eq!(status, sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
@@ -369,7 +374,8 @@ fn a_captured_call_reads_its_scalars_at_every_replay() {
     for function in FUNCTIONS {
         let mut call = Call::new(&stream, function, [true, false], [130, 70, 90], 2);
         let mut scalars = stream.clone_htod(&[f32::NAN; 2]).unwrap();
-        let at = scalars.device_ptr(&stream).0 as *const f32;
+        let alpha = scalars.device_ptr(&stream).0 as *const f32;
+        let at = call.addresses(&stream);
         // The kernel is loaded before the capture.
         matmul_override::scope(|| call.run(&blas, 1.0, 1.0, ScalarsIn::DeviceMemory));
         matmul_override::reset_stats();
@@ -377,7 +383,7 @@ fn a_captured_call_reads_its_scalars_at_every_replay() {
             .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
             .unwrap();
         let status = with_scalars_in_memory(&blas, || {
-            matmul_override::scope(|| call.queue(&blas, at, at.wrapping_add(1)))
+            matmul_override::scope(|| call.queue(&blas, at, alpha, alpha.wrapping_add(1)))
         });
         let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
         assert_eq!(status, sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
@@ -405,9 +411,10 @@ fn where_ours_cannot_launch_cublas_computes_and_the_failure_is_counted() {
     let blas = Handle::new(&stream);
     let call = Call::new(&stream, Function::Sgemm, [false, true], [70, 50, 30], 1);
     let (alpha, beta) = (2.0f32, 0.5f32);
+    let at = call.addresses(&stream);
     // A thread that no CUDA context is current on: our launch needs one, cuBLAS makes itself at home.
     let status = std::thread::scope(|threads| {
-        let call = || matmul_override::scope(|| call.queue(&blas, &alpha, &beta));
+        let call = || matmul_override::scope(|| call.queue(&blas, at, &alpha, &beta));
         threads.spawn(call).join().expect("no panic")
     });
     assert_eq!(status, sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
@@ -458,7 +465,7 @@ fn what_cublas_should_judge_gets_its_status() {
     let blas = Handle::new(&stream);
     let mut call = Call::new(&stream, Function::Sgemm, [false, false], [8, 8, 8], 0);
     call.stored[0].ld = 7;
-    let status = matmul_override::scope(|| call.queue(&blas, &1.0, &0.0));
+    let status = matmul_override::scope(|| call.queue(&blas, call.addresses(&stream), &1.0, &0.0));
     assert_eq!(status, sys::cublasStatus_t::CUBLAS_STATUS_INVALID_VALUE);
     let stats = matmul_override::stats();
     assert_eq!(stats.passed_on.get(&PassedOn::Arguments), Some(&1), "{stats}");

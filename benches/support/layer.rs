@@ -1,10 +1,15 @@
 //! Layers and networks to be measured, the same weights for stock candle and for this crate.
 
-use super::gpu::Gpu;
+use super::gpu::{Gpu, Launch};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, Module, Tensor};
 use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput};
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::CudaGraph;
 use std::fmt;
+use std::time::Duration;
 
 /// A linear layer followed by GELU (tanh), in its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +63,7 @@ fn network_name(widths: &[usize]) -> String {
 /// What is measured, with how many rows of input.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// `linear` or `mlp`, as the result files have it.
+    /// `linear`, `mlp` or `graph`, as the result files have it.
     pub bench: &'static str,
     pub name: String,
     /// From the input's to the output's.
@@ -144,6 +149,61 @@ pub fn open() -> Result<(Device, Gpu)> {
     let device = Device::new_cuda_with_stream(0).context("no usable NVIDIA GPU")?;
     let gpu = Gpu::on(device.as_cuda_device()?.cuda_stream())?;
     Ok((device, gpu))
+}
+
+/// [`open`] for recording graphs: candle's tensors then don't wait for what other streams do with them, which from inside
+/// a recording they could not.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_for_graphs() -> Result<(Device, Gpu)> {
+    let (device, gpu) = open()?;
+    // SAFETY: one stream does everything here.
+    unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    Ok((device, gpu))
+}
+
+/// What candle's stream was asked to do, recorded once and replayed with one launch.
+pub struct Graph {
+    output: Tensor,
+    graph: CudaGraph,
+}
+
+impl Graph {
+    /// Records what `run` queues on the stream of `gpu`, which is of [`open_for_graphs`].
+    ///
+    /// # Errors
+    ///
+    /// Those of `run`, and of the driver.
+    pub fn record(gpu: &Gpu, run: impl Fn() -> Result<Tensor>) -> Result<Self> {
+        run()?; // loads kernels and chooses plans, neither of which can be recorded
+        gpu.stream.synchronize()?;
+        gpu.stream
+            .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+        let output = run();
+        let graph = gpu
+            .stream
+            .end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        let recorded = Graph {
+            output: output?,
+            graph: graph?.context("nothing was recorded")?,
+        };
+        recorded.replay()?; // the result has no memory before
+        Ok(recorded)
+    }
+
+    /// # Errors
+    ///
+    /// Of the driver.
+    pub fn replay(&self) -> Result<()> {
+        Ok(self.graph.launch()?)
+    }
+
+    /// The result of the last replay.
+    pub fn output(&self) -> &Tensor {
+        &self.output
+    }
 }
 
 /// Random weights of the size that keeps activations at theirs, and an input.
@@ -247,4 +307,76 @@ pub fn check(what: &str, ours: &Tensor, stock: &Tensor) -> Result<()> {
         bail!("{what}: the result differs from candle's by {relative:e} of its norm");
     }
     Ok(())
+}
+
+/// The precisions that benchmarks measure.
+const PRECISIONS: [Precision; 2] = [Precision::Fp32Strict, Precision::Fp32];
+
+/// A Criterion group of a case: stock candle, then for each precision this crate unfused and fused.
+///
+/// # Errors
+///
+/// If CUDA fails or the results differ from candle's.
+pub fn bench(gpu: &Gpu, device: &Device, case: &Case, criterion: &mut Criterion) -> Result<()> {
+    let weights = Weights::random(case, device)?;
+    let stock = weights.stock()?;
+    let mut group = group(criterion, case.name.clone(), case);
+    time(&mut group, gpu, "candle", &mut |_| weights.stock().map(drop));
+    for precision in PRECISIONS {
+        let layers = weights.fused(precision)?;
+        check(&case.name, &weights.unfused(precision)?, &stock)?;
+        check(&case.name, &weights.run(&layers)?, &stock)?;
+        time(&mut group, gpu, &format!("unfused {precision}"), &mut |_| {
+            weights.unfused(precision).map(drop)
+        });
+        time(&mut group, gpu, &format!("fused {precision}"), &mut |_| {
+            weights.run(&layers).map(drop)
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// The same of CUDA graphs, on what [`open_for_graphs`] gives.
+///
+/// # Errors
+///
+/// As [`bench`].
+pub fn bench_graph(gpu: &Gpu, device: &Device, case: &Case, criterion: &mut Criterion) -> Result<()> {
+    let weights = Weights::random(case, device)?;
+    let stock = Graph::record(gpu, || weights.stock())?;
+    let mut group = group(criterion, format!("{} as a graph", case.name), case);
+    time(&mut group, gpu, "candle", &mut |_| stock.replay());
+    for precision in PRECISIONS {
+        let layers = weights.fused(precision)?;
+        let unfused = Graph::record(gpu, || weights.unfused(precision))?;
+        let fused = Graph::record(gpu, || weights.run(&layers))?;
+        check(&case.name, unfused.output(), stock.output())?;
+        check(&case.name, fused.output(), stock.output())?;
+        time(&mut group, gpu, &format!("unfused {precision}"), &mut |_| {
+            unfused.replay()
+        });
+        time(&mut group, gpu, &format!("fused {precision}"), &mut |_| fused.replay());
+    }
+    group.finish();
+    Ok(())
+}
+
+fn group<'a>(criterion: &'a mut Criterion, name: String, case: &Case) -> BenchmarkGroup<'a, WallTime> {
+    let mut group = criterion.benchmark_group(name);
+    group
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(500))
+        .throughput(Throughput::Elements(case.flops() as u64));
+    group
+}
+
+fn time(group: &mut BenchmarkGroup<WallTime>, gpu: &Gpu, name: &str, launch: &mut Launch) {
+    group.bench_function(name, |bench| {
+        bench.iter_custom(|launches| {
+            gpu.time(launches, true, launch)
+                .unwrap_or_else(|error| panic!("{name}: {error:#}"))
+        })
+    });
 }

@@ -32,7 +32,7 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// `sgemm`, `ladder`, `transpose`, `linear`, `mlp`, `model` or `accuracy`.
+    /// `sgemm`, `ladder`, `transpose`, `linear`, `mlp`, `graph`, `model` or `accuracy`.
     pub bench: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,

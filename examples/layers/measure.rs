@@ -1,7 +1,7 @@
 //! Checks against candle, measures, prints and writes.
 
 use crate::support::gpu::{Gpu, Launch, Timing};
-use crate::support::layer::{check, open, Case, Weights, LAYERS};
+use crate::support::layer::{check, open, open_for_graphs, Case, Graph, Weights, LAYERS};
 use crate::support::record::{write_whole, Row};
 use crate::support::series;
 use crate::Arguments;
@@ -19,12 +19,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         report.gpu, report.driver, report.cuda, report.cublas, report.sm_clock_mhz, report.date
     );
     println!(
-        "\n{:<34} {:<12} {:>12} {:>12} {:>12} {:>9} {:>9}",
+        "\n{:<42} {:<12} {:>12} {:>12} {:>12} {:>9} {:>9}",
         "layer", "precision", "candle µs", "unfused µs", "fused µs", "unfused", "fused"
     );
     let layers = LAYERS.into_iter().map(Case::linear);
     for case in layers.chain(Case::networks()).chain(Case::gated()) {
         report.rows.extend(measure(&gpu, &device, &case, arguments)?);
+    }
+    let (device, gpu) = open_for_graphs()?;
+    for case in Case::networks() {
+        report.rows.extend(measure_graphs(&gpu, &device, &case, arguments)?);
     }
     let Some(folder) = &arguments.out else {
         return Ok(());
@@ -60,6 +64,35 @@ fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Re
         launches.push(Box::new(move |_| weights.unfused(precision).map(drop)));
         launches.push(Box::new(move |_| weights.run(network).map(drop)));
     }
+    compare(gpu, case, launches, arguments)
+}
+
+/// The same, each recorded as a CUDA graph and replayed.
+fn measure_graphs(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Result<Vec<Row>> {
+    let weights = Weights::random(case, device)?;
+    let mut graphs = vec![Graph::record(gpu, || weights.stock())?];
+    for &precision in &arguments.precision {
+        let network = weights.fused(precision)?;
+        graphs.push(Graph::record(gpu, || weights.unfused(precision))?);
+        graphs.push(Graph::record(gpu, || weights.run(&network))?);
+    }
+    for graph in &graphs[1..] {
+        check(&case.name, graph.output(), graphs[0].output())?;
+    }
+    let launches = graphs
+        .iter()
+        .map(|graph| Box::new(|_| graph.replay()) as Box<Launch>)
+        .collect();
+    let case = Case {
+        bench: "graph",
+        name: format!("{}, graph", case.name),
+        ..case.clone()
+    };
+    compare(gpu, &case, launches, arguments)
+}
+
+/// Times launches of candle, and for each precision of ours unfused and fused.
+fn compare(gpu: &Gpu, case: &Case, mut launches: Vec<Box<Launch>>, arguments: &Arguments) -> Result<Vec<Row>> {
     let timing = Timing {
         samples: arguments.samples,
         sample_us: arguments.sample_ms * 1e3,
@@ -72,7 +105,7 @@ fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Re
     for (i, precision) in arguments.precision.iter().enumerate() {
         let (unfused_us, fused_us) = (times[1 + 2 * i], times[2 + 2 * i]);
         println!(
-            "{:<34} {:<12} {candle_us:>12.2} {unfused_us:>12.2} {fused_us:>12.2} {:>9.2} {:>9.2}",
+            "{:<42} {:<12} {candle_us:>12.2} {unfused_us:>12.2} {fused_us:>12.2} {:>9.2} {:>9.2}",
             case.name,
             precision.name(),
             candle_us / unfused_us,

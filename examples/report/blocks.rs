@@ -8,7 +8,16 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 7] = ["ladder", "sgemm", "transpose", "linear", "mlp", "model", "accuracy"];
+const KINDS: [&str; 8] = [
+    "ladder",
+    "sgemm",
+    "transpose",
+    "linear",
+    "mlp",
+    "graph",
+    "model",
+    "accuracy",
+];
 
 /// A report and the name of its file, without the extension.
 type Named = (String, Report);
@@ -73,7 +82,7 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
         match kind {
             "ladder" => ladder(&mut text, name, &report, plots),
             "transpose" => transpose(&mut text, name, &report, plots),
-            "linear" | "mlp" => layers(&mut text, name, kind, &report, plots),
+            "linear" | "mlp" | "graph" => layers(&mut text, name, kind, &report, plots),
             _ => {
                 summary(&mut text, &report);
                 text += &table(&report.rows, &COLUMNS);
