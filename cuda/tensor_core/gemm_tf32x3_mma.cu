@@ -72,7 +72,6 @@ struct Copies {
                   "turns are whole, and a thread's chunks are permuted alike in all of them");
     static_assert(kWordTurns * kWordLines == Shape::LINES && kWordLanes == Shape::LINE, "turns are whole");
 
-    const float* matrix;            // an address for copies that read nothing
     const float* next;              // this thread's first element of the next tile
     int64_t line_stride, along_stride, step;
     int line, along;                // its place in the tile
@@ -80,8 +79,7 @@ struct Copies {
     bool vectors;
 
     __device__ __forceinline__ Copies(const ffma_gemm::Source& source, bool vectors_, int first_row, int first_k)
-        : matrix(source.data),
-          line_stride(ALONG_K ? source.row_stride : source.k_stride),
+        : line_stride(ALONG_K ? source.row_stride : source.k_stride),
           along_stride(ALONG_K ? source.k_stride : source.row_stride),
           step(BK * source.k_stride),
           rows_left(source.rows - first_row),
@@ -95,33 +93,60 @@ struct Copies {
 
     // Starts the copies of a tile that has `k_left` elements of k before its slice ends; the rest becomes zero.
     __device__ __forceinline__ void start(char* tile, int k_left) {
-        const int lines_left = (ALONG_K ? rows_left : k_left) - line, along_left = (ALONG_K ? k_left : rows_left) - along;
-        if (vectors) {
-            char* to = tile + line * Shape::LINE_BYTES + (along / ffma_gemm::kVec ^ Shape::swizzle(line)) * kChunk;
-            const int bytes = min(max(along_left, 0) * kWord, kChunk);
-#pragma unroll
-            for (int turn = 0; turn < kVectorTurns; ++turn) {
-                const int skip = turn * kVectorLines;
-                const bool inside = skip < lines_left && bytes > 0;
-                ptx::cp_async_16(to + skip * Shape::LINE_BYTES, inside ? next + skip * line_stride : matrix,
-                                 inside ? bytes : 0);
-            }
+        if (rows_left >= ROWS && k_left >= BK) {
+            vectors ? start_vectors<true>(tile, k_left) : start_words<true>(tile, k_left);
         } else {
-#pragma unroll 4
-            for (int turn = 0; turn < kWordTurns; ++turn) {
-                const int skip = turn * kWordLines;
-                const bool inside = skip < lines_left && along_left > 0;
-                const int chunk = along / ffma_gemm::kVec ^ Shape::swizzle(line + skip);
-                ptx::cp_async_4(tile + (line + skip) * Shape::LINE_BYTES + chunk * kChunk + along % 4 * kWord,
-                                inside ? next + skip * line_stride : matrix, inside ? kWord : 0);
-            }
+            vectors ? start_vectors<false>(tile, k_left) : start_words<false>(tile, k_left);
         }
         next += step;
+    }
+
+private:
+    static __device__ __forceinline__ float* place(char* tile, int line, int along) {
+        const int chunk = along / ffma_gemm::kVec ^ Shape::swizzle(line);
+        return reinterpret_cast<float*>(tile + line * Shape::LINE_BYTES + chunk * kChunk) + along % ffma_gemm::kVec;
+    }
+    __device__ __forceinline__ int lines_left(int k_left) const { return (ALONG_K ? rows_left : k_left) - line; }
+    __device__ __forceinline__ int along_left(int k_left) const { return (ALONG_K ? k_left : rows_left) - along; }
+
+    // INSIDE: all of the tile is inside the operand.
+    template <bool INSIDE>
+    __device__ __forceinline__ void start_vectors(char* tile, int k_left) const {
+        char* to = reinterpret_cast<char*>(place(tile, line, along));
+        const int valid = min(max(along_left(k_left), 0), ffma_gemm::kVec);
+#pragma unroll
+        for (int turn = 0; turn < kVectorTurns; ++turn) {
+            const int skip = turn * kVectorLines;
+            const int here = INSIDE ? ffma_gemm::kVec : skip < lines_left(k_left) ? valid : 0;
+            const float* from = next + skip * line_stride;
+            float* chunk = reinterpret_cast<float*>(to + skip * Shape::LINE_BYTES);
+            if (INSIDE || here == ffma_gemm::kVec) {
+                ptx::cp_async_16(chunk, from);
+            } else {   // the operand ends within these 16 bytes, or before them
+#pragma unroll
+                for (int word = 0; word < ffma_gemm::kVec; ++word) {
+                    if (word < here) ptx::cp_async_4(chunk + word, from + word); else chunk[word] = 0.0f;
+                }
+            }
+        }
+    }
+
+    template <bool INSIDE>
+    __device__ __forceinline__ void start_words(char* tile, int k_left) const {
+#pragma unroll 4
+        for (int turn = 0; turn < kWordTurns; ++turn) {
+            const int skip = turn * kWordLines;
+            float* to = place(tile, line + skip, along);
+            if (INSIDE || (skip < lines_left(k_left) && along_left(k_left) > 0)) {
+                ptx::cp_async_4(to, next + skip * line_stride);
+            } else {
+                *to = 0.0f;
+            }
+        }
     }
 };
 
 // ---- arithmetic -------------------------------------------------------------------------------------------------
-
 
 // `COUNT` words of A (its heads rounded) or of B.
 template <int PRODUCTS, int COUNT, bool OF_A>
