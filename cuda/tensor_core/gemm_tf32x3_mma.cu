@@ -203,7 +203,7 @@ __device__ __forceinline__ void add(typename SHAPE::Sums& sums, const typename S
 // Adds the products of PROMOTE steps of k to `sums`; `a_at` and `b_at` are the places of this lane's first elements.
 template <typename SHAPE, typename TILE_A, typename TILE_B>
 __device__ __forceinline__ void multiply(typename SHAPE::Sums& sums, const char* a_tile, const char* b_tile, int a_at,
-                                         int b_at) {
+                                         int b_at, bool short_sum) {
     const auto word = [](const char* tile, int at) { return *reinterpret_cast<const float*>(tile + at); };
 #pragma unroll
     for (int step = 0; step < SHAPE::PROMOTE; ++step) {
@@ -226,6 +226,7 @@ __device__ __forceinline__ void multiply(typename SHAPE::Sums& sums, const char*
                 for (int j = 0; j < SHAPE::TILES_N; ++j) product(sums[i][j], a[i], b[j]);
         };
         if constexpr (SHAPE::PRODUCTS == 3) {
+            if (short_sum) all([](auto& d, const auto& x, const auto& y) { ptx::mma_tf32(d, x.tail, y.tail); });
             all([](auto& d, const auto& x, const auto& y) { ptx::mma_tf32(d, x.tail, y.head); });
             all([](auto& d, const auto& x, const auto& y) { ptx::mma_tf32(d, x.head, y.tail); });
         }
@@ -247,6 +248,7 @@ __device__ __forceinline__ void accumulate(const GemmArgs& args, const ffma_gemm
                                                    work.k_begin);
     const int group = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
     const int a_at = TileA::fragment(warp_row, group, quad), b_at = TileB::fragment(warp_col, group, quad);
+    const bool short_sum = args.k < kShortSum;
     int k_left = work.k_end - work.k_begin, to_copy = k_left;
     int filled = 0, read = 0;   // bytes from `shared` to the stage that is filled next, and to the one in use
     const auto next = [](int at) { return at + SHAPE::STAGE_BYTES == SHAPE::SHARED_BYTES ? 0 : at + SHAPE::STAGE_BYTES; };
@@ -274,10 +276,10 @@ __device__ __forceinline__ void accumulate(const GemmArgs& args, const ffma_gemm
             if constexpr (SHAPE::PRODUCTS == 3) {
                 typename SHAPE::Sums fresh;
                 clear<SHAPE>(fresh);
-                multiply<SHAPE, TileA, TileB>(fresh, a_tile, b_tile, a_from, b_from);
+                multiply<SHAPE, TileA, TileB>(fresh, a_tile, b_tile, a_from, b_from, short_sum);
                 add<SHAPE>(sums, fresh);
             } else {
-                multiply<SHAPE, TileA, TileB>(sums, a_tile, b_tile, a_from, b_from);
+                multiply<SHAPE, TileA, TileB>(sums, a_tile, b_tile, a_from, b_from, short_sum);
             }
         }
         read = next(read);

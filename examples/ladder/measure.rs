@@ -159,6 +159,8 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, kernels: &[&'static KernelSp
             .filter(|plan| plan.is_built() && kernels.iter().any(|spec| spec.name == plan.kernel.name))
             .collect();
         plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+        let limit = plans.first().map_or(0.0, |plan| arguments.within * plan.predicted_us);
+        plans.retain(|plan| plan.predicted_us <= limit);
         let rows = plans
             .iter()
             .map(|plan| measure(gpu, &product, plan, "sgemm", arguments.timing()))

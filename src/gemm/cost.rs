@@ -28,6 +28,9 @@ const fn cluster(blocks: u32) -> (f64, f64) {
 /// threads read the operands: 61 % of the rate are left at 4097³ with both.
 const SINGLE_ELEMENTS: f64 = 0.3;
 
+/// Shorter sums take four TF32 products instead of three: `kShortSum` in `cuda/tensor_core/split.cuh`.
+const SHORT_SUM: usize = 384;
+
 /// Operands of `problem` that the threads of a tiled kernel read element by element.
 fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     let streams = spec.needs.max_m != 0 || spec.needs.max_n != 0;
@@ -84,7 +87,11 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
 
     let flops = 2.0 * tile.bm as f64 * tile.bn as f64 * (k_slice as f64 / tile.bk as f64).ceil() * tile.bk as f64;
     let slowed = 1.0 + SINGLE_ELEMENTS * single_elements(spec, problem) as f64;
-    let peak = device.peak_flops_per_us(spec.arithmetic) / slowed;
+    let products = match spec.arithmetic {
+        Arithmetic::Tf32x3 if problem.k < SHORT_SUM => 4.0 / 3.0,
+        _ => 1.0,
+    };
+    let peak = device.peak_flops_per_us(spec.arithmetic) / (slowed * products);
     // The time of a multiprocessor that works on so many blocks at once.
     let together = |blocks: f64| {
         let rate = peak * (cost.full as f64).min(cost.solo as f64 * blocks);

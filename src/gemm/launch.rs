@@ -7,6 +7,7 @@ use crate::device::CurrentContext;
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 /// Stream-ordered scratch memory for the length of one launch.
 struct Workspace {
@@ -109,7 +110,11 @@ unsafe fn launch_in(
         parameters[1] = std::ptr::from_mut(a).cast();
         parameters[2] = std::ptr::from_mut(b).cast();
     }
-    let mut cluster = cluster_attribute(plan.cluster);
+    let mut attributes = [cluster_attribute(plan.cluster), early_attribute()];
+    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may start while operands are
+    // still being written.
+    let early = plan.repacks != [None; 2] && kernel.copy_boxes.is_some() && early_starts();
+    let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
         gridDimY: plan.grid[1],
@@ -119,8 +124,8 @@ unsafe fn launch_in(
         blockDimZ: 1,
         sharedMemBytes: kernel.dynamic_shared,
         hStream: stream,
-        attrs: &mut cluster,
-        numAttrs: u32::from(plan.cluster > 1),
+        attrs: attributes[first..].as_mut_ptr(),
+        numAttrs: u32::from(plan.cluster > 1) + u32::from(early),
     };
     // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has copy boxes, two tensor maps, all by value,
     // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller
@@ -138,4 +143,26 @@ fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
         pad: [0; 4],
         value,
     }
+}
+
+/// That the kernel may start before those before it on the stream have ended.
+fn early_attribute() -> sys::CUlaunchAttribute {
+    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+    value.programmaticStreamSerializationAllowed = 1;
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value,
+    }
+}
+
+/// Whether the driver can also record early starts into graphs, from CUDA 12.3 on.
+fn early_starts() -> bool {
+    const SINCE: i32 = 12_030;
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let mut version = 0;
+        // SAFETY: the number outlives the call.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
+    })
 }

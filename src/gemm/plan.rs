@@ -4,7 +4,7 @@
 use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
 use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
-use super::problem::{Access, GemmProblem, OperandLayout};
+use super::problem::{Access, GemmProblem, OperandLayout, Precision};
 use super::repack::{self, Repacks};
 use super::tensor_map::TensorMap;
 use crate::device::DeviceInfo;
@@ -20,6 +20,10 @@ const GROUP_M: u32 = 8;
 
 /// The first compute capability whose blocks can form clusters.
 const CLUSTERS_SINCE: u32 = 90;
+
+/// Sums of so few products err by little but what each product loses, and there the three TF32 products of split operands
+/// lose more than FP32 multiply-adds.
+const FEW_PRODUCTS: usize = 64;
 
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
@@ -89,7 +93,7 @@ impl Plan {
     pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
         kernels::TABLE
             .iter()
-            .filter(|spec| spec.cost.is_some())
+            .filter(|spec| spec.cost.is_some() && disregarded(spec, problem).is_none())
             .flat_map(move |spec| {
                 let as_it_lies = Some((*problem, [None; 2]));
                 let ways = [as_it_lies, repack::offer(spec, problem)].into_iter().flatten();
@@ -340,6 +344,13 @@ impl fmt::Display for Plan {
     }
 }
 
+/// Why the planner does not consider a kernel that could compute `problem`.
+fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
+    let inexact = spec.arithmetic == Arithmetic::Tf32x3 && problem.precision == Precision::Fp32;
+    (inexact && problem.k <= FEW_PRODUCTS)
+        .then(|| format!("sums of up to {FEW_PRODUCTS} products are more exact with multiply-adds"))
+}
+
 /// The order of plans by predicted time.
 pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
     x.predicted_us.total_cmp(&y.predicted_us)
@@ -364,9 +375,10 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
     let candidates = kernels::TABLE
         .iter()
         .map(|spec| {
-            let verdict = match spec.refusal(&folded, device) {
+            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
+            let reason = spec.refusal(&folded, device).or_else(by_name);
+            let verdict = match reason.or_else(|| disregarded(spec, &folded)) {
                 Some(reason) => Err(reason),
-                None if spec.cost.is_none() => Err("only by name".into()),
                 None => Ok(Plan::variants(spec, folded, device)
                     .map(|plan| plan.predicted_us)
                     .fold(f64::INFINITY, f64::min)),
@@ -413,7 +425,7 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::problem::{Activation, DType, Precision};
+    use crate::gemm::problem::{Activation, DType};
 
     #[test]
     fn every_kernel_that_a_plan_names_takes_its_problem() {
@@ -468,6 +480,15 @@ mod tests {
         let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
         let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
         assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
+        let mut short = GemmProblem::new(2048, 2048, 64, OperandLayout::row_major(64), OperandLayout::col_major(64));
+        let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
+        assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
+        assert!(explain(&short, &DeviceInfo::H100).to_string().contains("more exact"));
+        short.precision = Precision::Tf32;
+        assert_ne!(
+            Plan::new(&short, &DeviceInfo::H100).unwrap().kernel.arithmetic,
+            Arithmetic::Ffma
+        );
         let strict = plan(Precision::Fp32Strict, col, &DeviceInfo::H100);
         assert_eq!(strict.kernel.arithmetic, Arithmetic::Ffma, "{strict}");
         let elsewhere = plan(Precision::Fp32, col, &DeviceInfo::A100);
