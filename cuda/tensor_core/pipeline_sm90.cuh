@@ -530,7 +530,7 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
 
 // ---- the kernel ------------------------------------------------------------------------------------------------
 
-// CONSUMER is constructed from (shared, place) and adds the next `stages` stages of the rings to the sums.
+// CONSUMER is constructed from (shared, place, length of the sums) and adds the next `stages` stages of the rings to the sums.
 template <typename CONFIG, typename CONSUMER>
 __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
     extern __shared__ __align__(kTileAlign) char memory[];
@@ -554,6 +554,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         ptx::tma_prefetch_descriptor(&r_map);
         ptx::tma_prefetch_descriptor(&s_map);
     }
+    ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
     ptx::cluster_sync();
 
     if (warp < CONFIG::FEEDERS / kWarp) {
@@ -569,7 +570,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         ptx::registers_increase_to<CONFIG::CONSUMER_REGISTERS>();
         const int thread = threadIdx.x - CONFIG::FEEDERS;
         const Place<CONFIG> place(thread);
-        CONSUMER consumer(shared, place);
+        CONSUMER consumer(shared, place, args.k);
         for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);
