@@ -43,6 +43,9 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     accesses.iter().filter(single).count()
 }
 
+/// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
+const EXCHANGE_US: f64 = 1.5;
+
 /// The costs of a kernel's block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
@@ -105,7 +108,11 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
     }
     // GB/s to bytes/µs: 1e3.
     let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * cost.stream as f64);
-    LAUNCH_US + split_us + arithmetic_us.max(memory_us)
+    let exchange_us = match spec.copy_boxes {
+        Some(_) if split_k > 1 => EXCHANGE_US,
+        _ => 0.0,
+    };
+    LAUNCH_US + split_us + exchange_us + arithmetic_us.max(memory_us)
 }
 
 impl DeviceInfo {
