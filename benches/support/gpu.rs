@@ -254,16 +254,16 @@ impl Gpu {
         Ok(median(times.collect::<Result<_>>()?))
     }
 
-    /// The device's time for `launches` launches, however many.
+    /// The time of `launches` launches, however many: the device's, or that of a program that makes one after the other.
     ///
     /// # Errors
     ///
     /// As [`Gpu::compare`].
-    pub fn time(&self, launches: u64, launch: &mut Launch) -> Result<Duration> {
+    pub fn time(&self, launches: u64, with_host: bool, launch: &mut Launch) -> Result<Duration> {
         let (mut left, mut us) = (launches, 0.0);
         while left > 0 {
             let count = left.min(MAX_LAUNCHES as u64) as u32;
-            us += self.sample(count, true, launch)? * count as f64;
+            us += self.sample(count, !with_host, launch)? * count as f64;
             left -= count as u64;
         }
         Ok(Duration::from_secs_f64(us * 1e-6))

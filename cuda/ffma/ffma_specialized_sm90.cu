@@ -200,10 +200,11 @@ struct Specialized {
             }
             const int first_row = row + piece / (TN / kVec) * LM * kVec;
             const int first_col = col + piece % (TN / kVec) * LN * kVec;
-            epilogue.store_vector(args, first_row, first_col, make_float4(quad[0].y, quad[1].y, quad[2].y, quad[3].y));
-            epilogue.store_vector(args, first_row + 1, first_col, make_float4(quad[0].x, quad[1].x, quad[2].x, quad[3].x));
-            epilogue.store_vector(args, first_row + 2, first_col, make_float4(quad[0].w, quad[1].w, quad[2].w, quad[3].w));
-            epilogue.store_vector(args, first_row + 3, first_col, make_float4(quad[0].z, quad[1].z, quad[2].z, quad[3].z));
+            const float4 rows[] = {make_float4(quad[0].y, quad[1].y, quad[2].y, quad[3].y),
+                                   make_float4(quad[0].x, quad[1].x, quad[2].x, quad[3].x),
+                                   make_float4(quad[0].w, quad[1].w, quad[2].w, quad[3].w),
+                                   make_float4(quad[0].z, quad[1].z, quad[2].z, quad[3].z)};
+            epilogue.store_rows(args, first_row, first_col, rows);
         }
         if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums
     }

@@ -352,8 +352,9 @@ __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, 
                 for (int j = 0; j < SHAPE::TILES_N; ++j) {
                     const int c = col + j * kMmaN;
                     if (r < args.m && c < args.n) {
-                        *reinterpret_cast<float2*>(line + c) = make_float2(args.alpha * sums[i][j][half * 2],
-                                                                           args.alpha * sums[i][j][half * 2 + 1]);
+                        *reinterpret_cast<float2*>(line + c) =
+                            make_float2(epilogue.scalars.scale(sums[i][j][half * 2]),
+                                        epilogue.scalars.scale(sums[i][j][half * 2 + 1]));
                     }
                 }
             }

@@ -507,26 +507,6 @@ __device__ __forceinline__ void store_staged(const GemmArgs& args, int thread, c
     }
 }
 
-template <Activation ACTIVATION, int COUNT>
-__device__ __forceinline__ void activate_all(float (&x)[COUNT]) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) x[i] = activate(ACTIVATION, x[i]);
-}
-
-// The same, chosen once for all of them.
-template <int COUNT>
-__device__ __forceinline__ void activate_all(Activation activation, float (&x)[COUNT]) {
-    switch (activation) {
-        case kGeluTanh: return activate_all<kGeluTanh>(x);
-        case kGeluErf: return activate_all<kGeluErf>(x);
-        case kSilu: return activate_all<kSilu>(x);
-        case kTanh: return activate_all<kTanh>(x);
-        case kSigmoid: return activate_all<kSigmoid>(x);
-        case kRelu: return activate_all<kRelu>(x);
-        case kIdentity: return;
-    }
-}
-
 // The epilogue of `COUNT` accumulators whose first belongs to row `row_s` of S: each part of it over all of them, so
 // that the common case is a row of multiplications and a row of stores.
 template <typename CONFIG, int COUNT>
@@ -542,10 +522,10 @@ __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>
     const auto inside = [&](int i) { return in_r[i / 2 % 2] && i / 4 * 8 + i % 2 < left; };
 
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) x[i] *= args.alpha;
+    for (int i = 0; i < COUNT; ++i) x[i] = epilogue.scalars.scale(x[i]);
     if (epilogue.c != nullptr) {
         walk<CONFIG, COUNT>(args.c, epilogue.c, r, s, half_rows, [&](int i, const float* at) {
-            if (inside(i)) x[i] = fmaf(args.beta, *at, x[i]);
+            if (inside(i)) x[i] = fmaf(epilogue.scalars.beta, *at, x[i]);
         });
     }
     if (epilogue.bias != nullptr) {   // one a column of D: along S, or, swapped, along R
@@ -567,26 +547,10 @@ __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>
             }
         }
     }
-    if (args.activation == kRelu) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) x[i] = activate(kRelu, x[i]);
-    } else if (args.activation != kIdentity) {   // long code: few copies, and the registers pass by them like a drum
-        constexpr int kTurn = COUNT < 16 ? COUNT : 16;
-#pragma unroll 1
-        for (int turn = 0; turn < COUNT; turn += kTurn) {
-            float now[kTurn];
-#pragma unroll
-            for (int i = 0; i < kTurn; ++i) now[i] = x[i];
-            activate_all(args.activation, now);
-#pragma unroll
-            for (int i = 0; i + kTurn < COUNT; ++i) x[i] = x[i + kTurn];
-#pragma unroll
-            for (int i = 0; i < kTurn; ++i) x[COUNT - kTurn + i] = now[i];
-        }
-    }
+    activate_in_turn<(COUNT < 16 ? COUNT : 16)>(args.activation, x);
     if (epilogue.residual != nullptr) {
         walk<CONFIG, COUNT>(args.residual, epilogue.residual, r, s, half_rows, [&](int i, const float* at) {
-            if (inside(i)) x[i] += *at;
+            if (inside(i)) x[i] = Epilogue::combine(args, x[i], *at);
         });
     }
     if constexpr (CONFIG::STAGED && COUNT == CONFIG::ACCUMULATORS) {

@@ -449,7 +449,9 @@ impl KernelSpec {
             ));
         }
         if self.epilogue == EpilogueSupport::Scaled && !problem.epilogue.is_plain() {
-            return Some("it computes α·A·B + β·C only, without bias, activation or residual".into());
+            return Some(
+                "it computes α·A·B + β·C only, without bias, activation, residual or scalars in device memory".into(),
+            );
         }
         if self.needs.max_m != 0 && problem.m > self.needs.max_m as usize {
             return Some(format!(

@@ -18,4 +18,4 @@ pub mod tune;
 
 pub use kernels::{KernelSpec, TABLE};
 pub use plan::{explain, Plan};
-pub use problem::{Access, Activation, DType, Epilogue, GemmProblem, OperandLayout, Precision};
+pub use problem::{Access, Activation, Combine, DType, Epilogue, GemmProblem, OperandLayout, Precision};

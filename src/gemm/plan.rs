@@ -70,6 +70,10 @@ pub struct Addresses {
     pub bias: u64,
     /// Elements between neighbours of the bias.
     pub bias_stride: i64,
+    /// α, if the problem has its scalars in device memory.
+    pub alpha: u64,
+    /// Likewise, β.
+    pub beta: u64,
 }
 
 impl Plan {
@@ -287,6 +291,7 @@ impl Plan {
         };
         let (c, c_access) = optional(&problem.epilogue.c, at.c);
         let (residual, residual_access) = optional(&problem.epilogue.residual, at.residual);
+        let in_memory = |address: u64| if problem.epilogue.device_scalars { address } else { 0 };
         GemmArgs {
             a: operand(&problem.a, at.a),
             b: operand(&problem.b, at.b),
@@ -311,7 +316,14 @@ impl Plan {
             activation: problem.epilogue.activation,
             alpha,
             beta: if problem.epilogue.c.is_some() { beta } else { 0.0 },
-            residual_access: residual_access as u32,
+            residual_access: residual_access as u16,
+            combine: problem.epilogue.combine,
+            alpha_at: in_memory(at.alpha),
+            beta_at: if problem.epilogue.c.is_some() {
+                in_memory(at.beta)
+            } else {
+                0
+            },
         }
     }
 }
@@ -622,6 +634,8 @@ mod tests {
             residual: 0x5000,
             bias: 0x6000,
             bias_stride: 2,
+            alpha: 0x8000,
+            beta: 0x9000,
         };
         let args = plan.args(&at, 0.5, 2.0, 0x7000);
         assert_eq!((args.m, args.n, args.k, args.batch), (5, 8, 9, 6));
@@ -632,6 +646,10 @@ mod tests {
         assert_eq!((args.bias, args.bias_stride, args.workspace), (0x6000, 2, 0x7000));
         assert_eq!((args.split_k, args.k_slice, args.group_m), (2, 5, 8));
         assert_eq!((args.alpha, args.beta), (0.5, 2.0));
+        assert_eq!((args.alpha_at, args.beta_at), (0, 0), "the values count");
+        problem.epilogue.device_scalars = true;
+        let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);
+        assert_eq!((args.alpha_at, args.beta_at), (0x8000, 0x9000));
 
         problem.epilogue.c = None;
         let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);
