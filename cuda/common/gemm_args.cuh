@@ -56,8 +56,8 @@ struct GemmArgs {
     int32_t batch_dims[kMaxBatchDims];   // outermost first, 1 where unused
     int32_t split_k;        // slices of k, ≥ 1
     int32_t k_slice;        // length of a slice: a multiple of the kernel's BK unless split_k is 1
-    int32_t whole_tiles;    // stream-K: tiles that one block computes alone
-    int32_t stream_share;   // stream-K: steps of k (of BK elements) in a block's range of the other tiles; 0: none
+    int32_t whole_tiles;    // stream-K: tiles that one block computes alone, in whole waves
+    int32_t stream_ranges;  // ranges of equal length into which the k of all other tiles is cut; 0: no stream-K
     int32_t group_m;        // block order: this many rows of tiles are walked together, to share B in the L2
     Access a_access, b_access, c_access, d_access;
     Activation activation;

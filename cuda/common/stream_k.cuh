@@ -37,15 +37,17 @@ struct Piece {
 struct Schedule {
     int steps;     // of a tile
     int whole;     // tiles [0, whole) are computed by one block each: every gridDim.x-th by this one
-    int share;     // steps of a range; 0: every tile is whole
     int all;       // steps of all tiles that are cut
+    int share;     // steps of a range
+    int longer;    // ranges [0, longer) have one step more
     int range;     // the number of this block's range
 
     __device__ __forceinline__ Schedule(const GemmArgs& args, int tiles, int tile_steps) {
         steps = tile_steps;
-        share = args.stream_share;
-        whole = share == 0 ? tiles : args.whole_tiles;
+        whole = args.stream_ranges == 0 ? tiles : args.whole_tiles;
         all = (tiles - whole) * steps;
+        share = args.stream_ranges == 0 ? 0 : all / args.stream_ranges;
+        longer = all - share * args.stream_ranges;
         range = static_cast<int>(gridDim.x - 1 - blockIdx.x);
     }
 
@@ -56,11 +58,19 @@ struct Schedule {
             piece = {block + number * blocks, 0, steps};
             return true;
         }
-        const int from = min(all, range * share), to = min(all, from + share);
+        const int from = first_step(range), to = first_step(range + 1);
         if (from == to) return false;
         const int tile = from / steps + number - (block < whole ? (whole - 1 - block) / blocks + 1 : 0);
         piece = {whole + tile, max(from - tile * steps, 0), min(to - tile * steps, steps)};
         return piece.end > 0;
+    }
+
+    // The first step of a range, and the range of a step.
+    __device__ __forceinline__ int first_step(int of_range) const {
+        return min(all, of_range * share + min(of_range, longer));
+    }
+    __device__ __forceinline__ int range_of(int step) const {
+        return step < longer * (share + 1) ? step / (share + 1) : (step - longer) / share;
     }
 
     __device__ __forceinline__ bool is_whole(const Piece& piece) const { return piece.end - piece.begin == steps; }
@@ -74,133 +84,138 @@ struct Contributors {
         if (schedule.is_whole(piece)) return {schedule.range, 1, 1};
         const int tile_begin = (piece.tile - schedule.whole) * schedule.steps;
         const int tile_end = tile_begin + schedule.steps;
-        const int first = tile_begin / schedule.share;
-        const int last = (tile_end - 1) / schedule.share;
-        // Ranges longer than a tile leave all pieces behind but the first: their owners have little to add.
-        const bool last_goes_on = min(schedule.all, (last + 1) * schedule.share) > tile_end;
+        const int first = schedule.range_of(tile_begin), last = schedule.range_of(tile_end - 1);
         const int pieces = last - first + 1;
-        return {first, pieces, pieces - (last_goes_on || schedule.share >= schedule.steps)};
+        return {first, pieces, pieces - (schedule.first_step(last + 1) > tile_end)};
     }
 };
 
 constexpr int kPatience = 128;   // looks at the flags, each about a microsecond
 
-// The end of a tile. THREADS threads hold its sums in shared memory, QUADS vectors each; GROUP vectors are stored together.
-// BARRIER is the number of a named barrier that these threads have for themselves.
+// The end of a tile: THREADS threads have its sums, QUADS vectors each, of which GROUP are stored together. BARRIER is the
+// number of a named barrier that these threads have for themselves.
 template <int THREADS, int QUADS, int GROUP, int BARRIER>
-struct Finish {
+class Finish {
+public:
     static constexpr int kWarp = 32;
     static constexpr int kWarps = THREADS / kWarp;
     static constexpr int kUnits = QUADS / GROUP * kWarps;   // a tile is shared in units of one warp's group of vectors
     static constexpr int kAhead = 4;                        // groups that are on their way from memory at a time
     static_assert(THREADS % kWarp == 0 && QUADS % GROUP == 0, "a tile is made of whole units");
-    using Sums = float4[QUADS][THREADS];
-    using Ahead = float4[kAhead][GROUP][THREADS];
+    using Sums = float4[QUADS][THREADS];             // in shared memory
+    using Ahead = float4[kAhead][GROUP][THREADS];    // in shared memory, only used after the block's last piece
+
+    __device__ __forceinline__ Finish(const GemmArgs& args, const Schedule& schedule, const Piece& piece, Sums& sums, int thread)
+        : args(args), tile(Contributors::of(schedule, piece)), mine(schedule.range - tile.first), thread(thread),
+          sums(&sums[0][0]) {}
+
+    // Where a thread leaves its sums, GROUP vectors at [0], [THREADS], [2 · THREADS], …: in shared memory what its block is
+    // going to store, in the workspace what others are.
+    __device__ __forceinline__ float4* place(int group) const {
+        const int unit = group * kWarps + thread / kWarp;
+        const bool keep = tile.pieces == 1 ||
+                          (mine < tile.finishers && unit >= first_unit(mine) && unit < first_unit(mine + 1));
+        return (keep ? sums : room(mine)) + group * GROUP * THREADS + thread;
+    }
+
+    // Stores the tile, or this block's share of it. `store(group, warp, sums)` takes the vectors of one group, those of the
+    // thread that has this lane in `warp`.
+    template <typename Store>
+    __device__ __forceinline__ void run(Ahead& ahead, const Store& store) const {
+        if (tile.pieces > 1) {
+            raise(kReady);
+            if (mine >= tile.finishers) return;   // left behind
+            if (!all_there()) {
+                give_up();
+                return;
+            }
+            if (mine > 0 && thread == 0) ptx::store_release_gpu(flag(mine), args.epoch + kStays);
+        }
+        int finisher = mine;
+        do {
+            if (tile.pieces > 1) add_up(finisher, ahead);
+            const int end = first_unit(finisher + 1);
+#pragma unroll 1
+            for (int unit = first_unit(finisher) + thread / kWarp; unit < end; unit += kWarps) {
+                float4 vectors[GROUP];
+#pragma unroll
+                for (int i = 0; i < GROUP; ++i) vectors[i] = sums[start(unit) + i * THREADS];
+                store(unit / kWarps, unit % kWarps, vectors);
+            }
+            if (mine > 0 || tile.pieces == 1 || (finisher == 0 && all_stay())) break;
+            do ++finisher; while (finisher < tile.finishers && said(finisher) == kStays);
+        } while (finisher < tile.finishers);
+        if (mine == 0 && tile.pieces > 1) {
+            ptx::named_barrier_sync(BARRIER, THREADS);   // all have read the flags
+            for (int piece = thread; piece < tile.pieces; piece += THREADS) *flag(piece) = 0;
+        }
+    }
+
+private:
+    const GemmArgs& args;
+    const Contributors tile;
+    const int mine;      // the number of this block's piece; 0: the owner
+    const int thread;
+    float4* const sums;
 
     // What a flag says, beside the epoch, which is a multiple of 4: the piece is there; its block stores its share of the
     // tile; or all of the piece is there, and the share is left to the owner.
     static constexpr uint64_t kReady = 1, kStays = 2, kLeft = 3;
 
-    // Stores a tile of which this block computed `piece`. `store(group, warp, sums)` takes the vectors of one group, those
-    // of the thread that has this lane in `warp`. `ahead` is shared memory that is only used after the block's last piece.
-    template <typename Store>
-    static __device__ __forceinline__ void run(const GemmArgs& args, const Schedule& schedule, const Piece& piece,
-                                               Sums& sums, Ahead& ahead, int thread, const Store& store) {
-        const Contributors tile = Contributors::of(schedule, piece);
-        const int mine = schedule.range - tile.first;   // 0: the owner
-        if (tile.pieces > 1) {
-            publish(args, tile, mine, false, sums, thread);
-            raise(args, tile, mine, kReady, thread);
-            if (mine >= tile.finishers) return;   // left behind
-            if (!all_there(args, tile, mine, thread)) {
-                publish(args, tile, mine, true, sums, thread);
-                raise(args, tile, mine, kLeft, thread);
-                return;
-            }
-            if (mine > 0 && thread == 0) ptx::store_release_gpu(flag(args, tile, mine), args.epoch + kStays);
-        }
-        int finisher = mine;
-        do {
-            if (tile.pieces > 1) add_up(args, tile, mine, finisher, sums, ahead, thread);
-            const int end = first_unit(tile, finisher + 1);
-#pragma unroll 1
-            for (int unit = first_unit(tile, finisher) + thread / kWarp; unit < end; unit += kWarps) {
-                const int group = unit / kWarps, warp = unit % kWarps;
-                float4 group_sums[GROUP];
-#pragma unroll
-                for (int i = 0; i < GROUP; ++i) group_sums[i] = sums[group * GROUP + i][warp * kWarp + thread % kWarp];
-                store(group, warp, group_sums);
-            }
-            if (mine > 0 || tile.pieces == 1 || (finisher == 0 && all_stay(args, tile, thread))) break;
-            do ++finisher; while (finisher < tile.finishers && said(args, tile, finisher) == kStays);
-        } while (finisher < tile.finishers);
-        if (mine == 0 && tile.pieces > 1) {
-            ptx::named_barrier_sync(BARRIER, THREADS);   // all have read the flags
-            for (int piece = thread; piece < tile.pieces; piece += THREADS) *flag(args, tile, piece) = 0;
-        }
-    }
-
-private:
     // The workspace holds two flags and room for the sums of two pieces a range: one that is left behind (the first range
-    // has none) and one that is finished. Where ranges are longer than a tile, no piece needs room of the second kind.
-    static __device__ __forceinline__ uint64_t* flag(const GemmArgs& args, const Contributors& tile, int piece) {
+    // has none) and one that is finished. Ranges of a tile or more have only whole tiles and owners' pieces to finish, and these
+    // need no room.
+    __device__ __forceinline__ uint64_t* flag(int piece) const {
         return static_cast<uint64_t*>(args.workspace) + 2 * (tile.first + piece) + (piece >= tile.finishers);
     }
-    static __device__ __forceinline__ float4* room(const GemmArgs& args, const Contributors& tile, int piece) {
+    __device__ __forceinline__ float4* room(int piece) const {
         const int ranges = static_cast<int>(gridDim.x), range = tile.first + piece;
         const int slot = piece >= tile.finishers ? range - 1 : ranges - 1 + range;
         return static_cast<float4*>(args.workspace) + ranges + static_cast<int64_t>(slot) * (QUADS * THREADS);
     }
     static_assert(2 * sizeof(uint64_t) == sizeof(float4), "the flags of a range take the room of a vector");
 
-    // The units that a finisher stores: first_unit(tile, finisher) to first_unit(tile, finisher + 1).
-    static __device__ __forceinline__ int first_unit(const Contributors& tile, int finisher) {
-        return kUnits * finisher / tile.finishers;
+    // The units that a finisher stores: first_unit(finisher) to first_unit(finisher + 1).
+    __device__ __forceinline__ int first_unit(int finisher) const { return kUnits * finisher / tile.finishers; }
+
+    // The first vector of this lane in a unit, among all of a block.
+    __device__ __forceinline__ int start(int unit) const {
+        return unit / kWarps * GROUP * THREADS + unit % kWarps * kWarp + thread % kWarp;
     }
 
-    // Writes this block's sums to the workspace: those that it adds up itself, or all others.
-    static __device__ __forceinline__ void publish(const GemmArgs& args, const Contributors& tile, int mine, bool own,
-                                                   const Sums& sums, int thread) {
-        const bool finishes = mine < tile.finishers;
-        const int begin = finishes ? first_unit(tile, mine) : 0, end = finishes ? first_unit(tile, mine + 1) : 0;
-        float4* to = room(args, tile, mine) + thread;
-#pragma unroll 1
-        for (int group = 0; group < QUADS / GROUP; ++group) {
-            const int unit = group * kWarps + thread / kWarp;
-            if ((unit >= begin && unit < end) != own) continue;
-#pragma unroll
-            for (int i = group * GROUP; i < (group + 1) * GROUP; ++i) ptx::store_l2(to + i * THREADS, sums[i][thread]);
-        }
-    }
-
-    static __device__ __forceinline__ void raise(const GemmArgs& args, const Contributors& tile, int mine, uint64_t state,
-                                                 int thread) {
+    __device__ __forceinline__ void raise(uint64_t state) const {
         ptx::named_barrier_sync(BARRIER, THREADS);
-        if (thread == 0) ptx::store_release_gpu(flag(args, tile, mine), args.epoch + state);
+        if (thread == 0) ptx::store_release_gpu(flag(mine), args.epoch + state);
     }
 
-    // What the flag of a piece says; anything but a state while it is not raised.
-    static __device__ __forceinline__ uint64_t said(const GemmArgs& args, const Contributors& tile, int piece) {
-        return ptx::load_acquire_gpu(flag(args, tile, piece)) - args.epoch;
-    }
+    // What the flag of a piece says; no state while it is not raised.
+    __device__ __forceinline__ uint64_t said(int piece) const { return ptx::load_acquire_gpu(flag(piece)) - args.epoch; }
 
     // Waits for all pieces; false if patience was lost.
-    static __device__ __forceinline__ bool all_there(const GemmArgs& args, const Contributors& tile, int mine, int thread) {
+    __device__ __forceinline__ bool all_there() const {
         bool there = true;
         for (int piece = thread; piece < tile.pieces; piece += THREADS) {
             int looks = 0;
-            while (there && said(args, tile, piece) - kReady > kLeft - kReady)
-                there = mine == 0 || ++looks < kPatience;
+            while (there && said(piece) - kReady > kLeft - kReady) there = mine == 0 || ++looks < kPatience;
         }
         return ptx::named_barrier_and(BARRIER, THREADS, there);
     }
 
-    // Whether all other finishers store their shares, once they all know.
-    static __device__ __forceinline__ bool all_stay(const GemmArgs& args, const Contributors& tile, int thread) {
+    // Leaves this block's share to the owner.
+    __device__ __forceinline__ void give_up() const {
+#pragma unroll 1
+        for (int unit = first_unit(mine) + thread / kWarp; unit < first_unit(mine + 1); unit += kWarps)
+#pragma unroll
+            for (int i = 0; i < GROUP; ++i) room(mine)[start(unit) + i * THREADS] = sums[start(unit) + i * THREADS];
+        raise(kLeft);
+    }
+
+    // Whether all other finishers store their shares; they know soon, because all pieces are there.
+    __device__ __forceinline__ bool all_stay() const {
         bool stay = true;
         for (int finisher = 1 + thread; finisher < tile.finishers; finisher += THREADS) {
             uint64_t state;
-            do state = said(args, tile, finisher); while (state == kReady);
+            do state = said(finisher); while (state == kReady);
             stay = stay && state == kStays;
         }
         return ptx::named_barrier_and(BARRIER, THREADS, stay);
@@ -208,18 +223,14 @@ private:
 
     // Adds up a finisher's share of the tile, in place. A lane copies the vectors of other blocks that it is going to add to
     // shared memory, kAhead groups at a time: in registers they would cost the main loop some of its own.
-    static __device__ __forceinline__ void add_up(const GemmArgs& args, const Contributors& tile, int mine, int finisher,
-                                                  Sums& sums, Ahead& ahead, int thread) {
-        const int begin = first_unit(tile, finisher) + thread / kWarp, end = first_unit(tile, finisher + 1);
-        // The vectors of a unit start here among all that a block has.
-        const auto start = [&](int unit) {
-            return unit / kWarps * GROUP * THREADS + unit % kWarps * kWarp + thread % kWarp;
-        };
+    __device__ __forceinline__ void add_up(int finisher, Ahead& ahead) const {
+        const int begin = first_unit(finisher) + thread / kWarp, end = first_unit(finisher + 1);
+        const int kept = finisher == mine ? mine : -1;   // this block's piece, where it is still in shared memory
         int next_unit = begin, next_piece = 0, next_slot = 0;
         const auto copy_next = [&] {
             if (next_unit < end) {
-                if (next_piece != mine) {
-                    const float4* from = room(args, tile, next_piece) + start(next_unit);
+                if (next_piece != kept) {
+                    const float4* from = room(next_piece) + start(next_unit);
 #pragma unroll
                     for (int i = 0; i < GROUP; ++i) ptx::cp_async_16(&ahead[next_slot][i][thread], from + i * THREADS);
                 }
@@ -236,7 +247,7 @@ private:
         int slot = 0;
 #pragma unroll 1
         for (int unit = begin; unit < end; unit += kWarps) {
-            float4* own = &sums[0][0] + start(unit);
+            float4* own = sums + start(unit);
             float4 sum[GROUP];
 #pragma unroll
             for (int i = 0; i < GROUP; ++i) sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -244,7 +255,7 @@ private:
             for (int piece = 0; piece < tile.pieces; ++piece) {
                 copy_next();
                 ptx::cp_async_wait<kAhead - 1>();
-                const float4* from = piece == mine ? own : &ahead[slot][0][thread];
+                const float4* from = piece == kept ? own : &ahead[slot][0][thread];
                 slot = (slot + 1) % kAhead;
 #pragma unroll
                 for (int i = 0; i < GROUP; ++i) {

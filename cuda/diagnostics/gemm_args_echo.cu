@@ -29,7 +29,7 @@ extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args)
     *out++ = args.split_k;
     *out++ = args.k_slice;
     *out++ = args.whole_tiles;
-    *out++ = args.stream_share;
+    *out++ = args.stream_ranges;
     *out++ = args.group_m;
     *out++ = args.a_access;
     *out++ = args.b_access;

@@ -141,11 +141,7 @@ struct Specialized {
             Thread tile;
             tile.clear();
             accumulate(tile, shared, cursor, (piece.end - piece.begin) * BK, row, col, lane);
-#pragma unroll
-            for (int j = 0; j < TN; ++j)
-#pragma unroll
-                for (int i = 0; i < TM; i += kVec) shared.sums[i / kVec * TN + j][thread] = tile.quad(i, j);
-            store(args, shared, ptx::recompute(number), ptx::recompute(thread));
+            store(tile, args, shared, ptx::recompute(number), ptx::recompute(thread));
         }
     }
 
@@ -187,22 +183,33 @@ struct Specialized {
         }
     }
 
-    // The sums are in shared memory. They are stored four columns at a time, as four rows.
-    static __device__ __forceinline__ void store(const GemmArgs& args, Shared& shared, int number, int thread) {
+    static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int number,
+                                                 int thread) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, grid);
         stream_k::Piece piece;
         schedule.take(number, piece);
+        const Finish finish(args, schedule, piece, shared.sums, thread);
+#pragma unroll
+        for (int group = 0; group < kQuads / kVec; ++group) {
+            float4* place = finish.place(group);
+#pragma unroll
+            for (int i = 0; i < kVec; ++i)
+                place[i * kMathThreads] = tile.quad(group / (TN / kVec) * kVec, group % (TN / kVec) * kVec + i);
+        }
         const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
-        Finish::run(args, schedule, piece, shared.sums, shared.parts(), thread, [&](int group, int warp, const float4 (&q)[kVec]) {
+        finish.run(shared.parts(), [&](int group, int warp, float4 (&q)[kVec]) {
             const int row = work.row + first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
             const int col = work.col + first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
-            epilogue.store_vector(args, row, col, make_float4(q[0].y, q[1].y, q[2].y, q[3].y));
-            epilogue.store_vector(args, row + 1, col, make_float4(q[0].x, q[1].x, q[2].x, q[3].x));
-            epilogue.store_vector(args, row + 2, col, make_float4(q[0].w, q[1].w, q[2].w, q[3].w));
-            epilogue.store_vector(args, row + 3, col, make_float4(q[0].z, q[1].z, q[2].z, q[3].z));
+            // Four columns become four rows, as quad() turned them; one after the other, for one copy of the epilogue's code.
+#pragma unroll 1
+            for (int i = 0; i < kVec; ++i) {
+                epilogue.store_vector(args, row + (i ^ 1), col, make_float4(q[0].x, q[1].x, q[2].x, q[3].x));
+#pragma unroll
+                for (int j = 0; j < kVec; ++j) q[j] = make_float4(q[j].y, q[j].z, q[j].w, q[j].x);
+            }
         });
     }
 };
@@ -218,7 +225,6 @@ struct Specialized {
     }
 
 FFMA_SPECIALIZED(ffma_specialized_128x256_sm90, 128, 256, 8, 16)
-FFMA_SPECIALIZED(ffma_specialized_256x128_sm90, 256, 128, 8, 16)
 FFMA_SPECIALIZED(ffma_specialized_128x128_sm90, 128, 128, 8, 8)
 
 #endif  // sm_90a
