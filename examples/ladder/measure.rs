@@ -237,6 +237,7 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us)
             [None, Some(_)] => Some("b".into()),
             [Some(_), Some(_)] => Some("ab".into()),
         },
+        stream_ranges: plan.stream_k.map(|way| way.ranges),
         predicted_us: (bench == "sgemm").then(|| rounded(plan.predicted_us, 2)),
         cold: case.cold.then_some(true),
         us: Some(rounded(us, 3)),

@@ -8,9 +8,10 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "ladder",
     "sgemm",
+    "sustained",
     "transpose",
     "linear",
     "mlp",
@@ -85,6 +86,7 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
         );
         match kind {
             "ladder" => ladder(&mut text, name, &report, plots),
+            "sustained" => sustained(&mut text, &report),
             "transpose" => transpose(&mut text, name, &report, plots),
             "linear" | "mlp" | "graph" => layers(&mut text, name, kind, &report, plots),
             _ => {
@@ -186,6 +188,54 @@ fn ladder(text: &mut String, name: &str, report: &Report, plots: &str) {
     }
     if !lines.is_empty() {
         let _ = writeln!(text, "![TFLOP/s over sizes]({plots}/{name}-sizes.svg)\n");
+    }
+}
+
+/// A table a precision: sizes down, layouts across, the speed of launches back to back and that after a pause, cuBLAS's in
+/// brackets.
+fn sustained(text: &mut String, report: &Report) {
+    let mut precisions: Vec<&str> = Vec::new();
+    let mut layouts: Vec<&str> = Vec::new();
+    let mut sizes: Vec<usize> = report.rows.iter().filter_map(Row::square).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for row in &report.rows {
+        for (names, name) in [(&mut precisions, &row.precision), (&mut layouts, &row.layout)] {
+            if let Some(name) = name.as_deref().filter(|name| !names.contains(name)) {
+                names.push(name);
+            }
+        }
+    }
+    for precision in precisions {
+        let _ = writeln!(
+            text,
+            "{precision}, TFLOP/s, sustained / after a pause (cuBLAS):\n\n| | {} |\n|---|{}",
+            layouts.join(" | "),
+            "---|".repeat(layouts.len())
+        );
+        for &size in &sizes {
+            let cells = layouts.iter().map(|layout| {
+                let speeds = |of: fn(&Row) -> Option<f64>| {
+                    let of_pace = |pace: &str| {
+                        let mut rows = report.rows.iter();
+                        let row = rows.find(|row| {
+                            row.square() == Some(size)
+                                && row.precision.as_deref() == Some(precision)
+                                && row.layout.as_deref() == Some(layout)
+                                && row.pace.as_deref() == Some(pace)
+                        })?;
+                        Some(format!("{:.1}", of(row)?))
+                    };
+                    let pair = [of_pace("sustained"), of_pace("after a pause")];
+                    pair.map(|speed| speed.unwrap_or("-".into())).join(" / ")
+                };
+                let baseline = |row: &Row| Some(row.tflops? / row.speedup?);
+                format!("{} ({})", speeds(|row| row.tflops), speeds(baseline))
+            });
+            let cells: Vec<String> = cells.collect();
+            let _ = writeln!(text, "| {size}³ | {} |", cells.join(" | "));
+        }
+        text.push('\n');
     }
 }
 

@@ -6,7 +6,9 @@ use crate::transpose;
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
+use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 /// Stream-ordered scratch memory for the length of one launch.
@@ -105,6 +107,7 @@ unsafe fn launch_in(
         None => None,
     };
     let mut args: GemmArgs = plan.args(&here, alpha, beta, workspace.address);
+    args.epoch = next_epoch();
     let mut parameters = [std::ptr::from_mut(&mut args).cast(), null_mut(), null_mut()];
     if let Some([a, b]) = &mut maps {
         parameters[1] = std::ptr::from_mut(a).cast();
@@ -132,6 +135,14 @@ unsafe fn launch_in(
     // vouched for.
     unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
         .map_err(|e| Error::driver("launching a product", e))
+}
+
+/// A multiple of 4 that no launch had before. Blocks raise flags to it in memory whose old contents may be anything, also
+/// what a launch of another process left there: numbers start anywhere.
+fn next_epoch() -> u64 {
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(std::process::id())));
+    next.fetch_add(1, Ordering::Relaxed) << 2
 }
 
 /// That so many blocks, neighbours along x, are a cluster.

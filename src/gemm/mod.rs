@@ -12,6 +12,7 @@ pub mod launch;
 pub mod plan;
 pub mod problem;
 pub mod repack;
+pub mod stream_k;
 pub mod tensor_map;
 #[cfg(feature = "cuda")]
 pub mod tune;
