@@ -17,27 +17,43 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread copies UNROLL elements.
+// Where an element comes from, worked out dimension by dimension.
+struct Place {
+    uint32_t rest;    // what the dimensions so far leave of the element's number
+    int64_t offset;   // how far into the source they lead
+
+    __device__ __forceinline__ void walk(const Divisor& extent, int64_t stride) {
+        const uint32_t next = quotient(rest, extent);
+        offset += static_cast<int64_t>(rest - next * extent.value) * stride;
+        rest = next;
+    }
+};
+
+// A thread copies UNROLL elements, and takes one step of all their divisions after the other: few instructions to fetch,
+// and nobody's load waits for a neighbour's arithmetic. Elements beyond the last are read as the last one again and not
+// stored.
 template <int SIZE, int UNROLL>
 __device__ __forceinline__ void copy_rows(const TransposeArgs& args) {
     using T = typename Bits<SIZE>::Type;
-    const uint32_t row_count = args.tiles_matrix.value * args.outer_count;
-    const uint32_t count = args.tiles_inner.value * row_count;
+    const uint32_t count = args.tiles_inner.value * args.tiles_matrix.value * args.outer_count;
     const uint32_t first = blockIdx.x * (kThreads * UNROLL) + threadIdx.x;
+
+    Place place[UNROLL];
+#pragma unroll
+    for (int step = 0; step < UNROLL; ++step) {
+        place[step] = {min(first + step * kThreads, count - 1), 0};
+        place[step].walk(args.tiles_inner, args.src_col_stride);
+        place[step].walk(args.tiles_matrix, args.src_row_stride);
+    }
+#pragma unroll 1
+    for (uint32_t dim = 0; dim < args.outer_dims; ++dim) {
+#pragma unroll
+        for (int step = 0; step < UNROLL; ++step) place[step].walk(args.outer[dim].extent, args.outer[dim].src_stride);
+    }
 
     T staged[UNROLL];
 #pragma unroll
-    for (int step = 0; step < UNROLL; ++step) {
-        const uint32_t item = first + step * kThreads;
-        if (item < count) {
-            const uint32_t row_index = quotient(item, args.tiles_inner);
-            const int64_t col = item - row_index * args.tiles_inner.value;
-            const uint32_t matrix = quotient(row_index, args.tiles_matrix);
-            const int64_t row = row_index - matrix * args.tiles_matrix.value;
-            staged[step] = static_cast<const T*>(args.src)[outer_offset(args, matrix).src + row * args.src_row_stride +
-                                                           col * args.src_col_stride];
-        }
-    }
+    for (int step = 0; step < UNROLL; ++step) staged[step] = static_cast<const T*>(args.src)[place[step].offset];
 #pragma unroll
     for (int step = 0; step < UNROLL; ++step) {
         const uint32_t item = first + step * kThreads;
