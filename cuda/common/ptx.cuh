@@ -49,6 +49,12 @@ __device__ __forceinline__ int recompute(int value) {
     return value;
 }
 
+// ---- the kernel before on the stream (sm_90). PTX: "griddepcontrol" ------------------------------------------------
+
+// Waits until the kernels before this one on its stream have finished and what they wrote can be read. Only a launch that
+// allows this kernel to start before they end has anything to wait for.
+__device__ __forceinline__ void wait_for_previous_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // ---- loads of data that is used once. PTX: "ld.global.nc" ------------------------------------------------------
 
 // Reads 16 read-only bytes that no other thread of the block will ask for: they do not displace the L1's content.

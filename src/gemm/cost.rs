@@ -5,7 +5,7 @@
 
 use super::kernels::{Arithmetic, Grid, KernelSpec};
 use super::plan::Cut;
-use super::problem::GemmProblem;
+use super::problem::{Access, GemmProblem};
 use crate::device::DeviceInfo;
 
 /// What a launch costs beside its work, in µs: measured on an H100 with an empty kernel.
@@ -29,6 +29,25 @@ const fn cluster(blocks: u32) -> (f64, f64) {
 /// of two tiles, as parts of what a block takes beside its multiplications.
 const STREAM_K_FINISH: f64 = 0.45;
 const STREAM_K_STRADDLE: f64 = 1.1;
+
+/// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where
+/// threads read the operands: 61 % of the rate are left at 4097³ with both.
+const SINGLE_ELEMENTS: f64 = 0.3;
+
+/// Shorter sums take four TF32 products instead of three: `kShortSum` in `cuda/tensor_core/split.cuh`.
+const SHORT_SUM: usize = 384;
+
+/// Operands of `problem` that the threads of a tiled kernel read element by element.
+fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
+    let streams = spec.needs.max_m != 0 || spec.needs.max_n != 0;
+    if streams || spec.copy_boxes.is_some() {
+        return 0;
+    }
+    let GemmProblem { m, n, k, dtype, .. } = *problem;
+    let accesses = [problem.a.access(m, k, dtype), problem.b.access(k, n, dtype)];
+    let single = |access: &&Access| !matches!(access, Access::RowVector | Access::ColVector);
+    accesses.iter().filter(single).count()
+}
 
 /// The costs of a kernel's block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +94,12 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
 
     let step_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * tile.bk as f64;
     let flops = step_flops * (k_slice as f64 / tile.bk as f64).ceil();
-    let peak = device.peak_flops_per_us(spec.arithmetic);
+    let slowed = 1.0 + SINGLE_ELEMENTS * single_elements(spec, problem) as f64;
+    let products = match spec.arithmetic {
+        Arithmetic::Tf32x3 if problem.k < SHORT_SUM => 4.0 / 3.0,
+        _ => 1.0,
+    };
+    let peak = device.peak_flops_per_us(spec.arithmetic) / (slowed * products);
     // The time of a multiprocessor that works on so many blocks at once.
     let together = |blocks: f64| {
         let rate = peak * (cost.full as f64).min(cost.solo as f64 * blocks);
@@ -91,7 +115,11 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
     } else {
         let wave = slots * cost.resident as usize;
         let rest = blocks % wave;
-        let rest_us = if rest > 0 { together(rest.div_ceil(slots) as f64) } else { 0.0 };
+        let rest_us = if rest > 0 {
+            together(rest.div_ceil(slots) as f64)
+        } else {
+            0.0
+        };
         (blocks / wave) as f64 * together(cost.resident as f64) + rest_us
     };
     // GB/s to bytes/µs: 1e3.
