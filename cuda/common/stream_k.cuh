@@ -100,10 +100,10 @@ public:
     static constexpr int kWarp = 32;
     static constexpr int kWarps = THREADS / kWarp;
     static constexpr int kUnits = QUADS / GROUP * kWarps;   // a tile is shared in units of one warp's group of vectors
-    static constexpr int kAhead = 16;                       // vectors of a warp that are on their way from memory at a time
+    static constexpr int kAhead = 4;                        // groups that are on their way from memory at a time
     static_assert(THREADS % kWarp == 0 && QUADS % GROUP == 0, "a tile is made of whole units");
     using Sums = float4[QUADS][THREADS];             // in shared memory
-    using Ahead = float4[kAhead][THREADS];           // in shared memory, only used after the block's last piece
+    using Ahead = float4[kAhead][GROUP][THREADS];    // in shared memory, only used after the block's last piece
 
     __device__ __forceinline__ Finish(const GemmArgs& args, const Schedule& schedule, const Piece& piece, Sums& sums, int thread)
         : args(args), tile(Contributors::of(schedule, piece)), mine(schedule.range - tile.first), thread(thread),
@@ -221,21 +221,22 @@ private:
         return ptx::named_barrier_and(BARRIER, THREADS, stay);
     }
 
-    // Adds up a finisher's share of the tile, in place, one vector of a warp after the other. A lane copies the vectors of
-    // other blocks that it is going to add to shared memory, kAhead at a time: in registers they would cost the main loop
-    // some of its own.
+    // Adds up a finisher's share of the tile, in place. A lane copies the vectors of other blocks that it is going to add to
+    // shared memory, kAhead groups at a time: in registers they would cost the main loop some of its own.
     __device__ __forceinline__ void add_up(int finisher, Ahead& ahead) const {
-        const int begin = first_unit(finisher) * GROUP + thread / kWarp, end = first_unit(finisher + 1) * GROUP;
+        const int begin = first_unit(finisher) + thread / kWarp, end = first_unit(finisher + 1);
         const int kept = finisher == mine ? mine : -1;   // this block's piece, where it is still in shared memory
-        // This lane's place in a vector, among all that a block has.
-        const auto place_of = [&](int vector) { return start(vector / GROUP) + vector % GROUP * THREADS; };
-        int next_vector = begin, next_piece = 0, next_slot = 0;
+        int next_unit = begin, next_piece = 0, next_slot = 0;
         const auto copy_next = [&] {
-            if (next_vector < end) {
-                if (next_piece != kept) ptx::cp_async_16(&ahead[next_slot][thread], room(next_piece) + place_of(next_vector));
+            if (next_unit < end) {
+                if (next_piece != kept) {
+                    const float4* from = room(next_piece) + start(next_unit);
+#pragma unroll
+                    for (int i = 0; i < GROUP; ++i) ptx::cp_async_16(&ahead[next_slot][i][thread], from + i * THREADS);
+                }
                 if (++next_piece == tile.pieces) {
                     next_piece = 0;
-                    next_vector += kWarps;
+                    next_unit += kWarps;
                 }
             }
             next_slot = (next_slot + 1) % kAhead;
@@ -245,23 +246,29 @@ private:
         for (int i = 1; i < kAhead; ++i) copy_next();
         int slot = 0;
 #pragma unroll 1
-        for (int vector = begin; vector < end; vector += kWarps) {
-            float4* own = sums + place_of(vector);
-            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int unit = begin; unit < end; unit += kWarps) {
+            float4* own = sums + start(unit);
+            float4 sum[GROUP];
+#pragma unroll
+            for (int i = 0; i < GROUP; ++i) sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
             for (int piece = 0; piece < tile.pieces; ++piece) {
                 copy_next();
                 ptx::cp_async_wait<kAhead - 1>();
-                const float4 part = piece == kept ? *own : ahead[slot][thread];
+                const float4* from = piece == kept ? own : &ahead[slot][0][thread];
                 slot = (slot + 1) % kAhead;
-                sum.x += part.x;
-                sum.y += part.y;
-                sum.z += part.z;
-                sum.w += part.w;
+#pragma unroll
+                for (int i = 0; i < GROUP; ++i) {
+                    const float4 part = from[i * THREADS];
+                    sum[i].x += part.x;
+                    sum[i].y += part.y;
+                    sum[i].z += part.z;
+                    sum[i].w += part.w;
+                }
             }
-            *own = sum;
+#pragma unroll
+            for (int i = 0; i < GROUP; ++i) own[i * THREADS] = sum[i];
         }
-        ptx::named_barrier_sync(BARRIER, THREADS);   // units are stored by other warps than added them up
     }
 };
 
