@@ -1211,13 +1211,13 @@ pub const TABLE: &[KernelSpec] = &[
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_440,
-        Cost::measured(0.78, 0.780, 1, 6.0, 0.75),
+        Cost::measured(0.773, 0.773, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x128_sm90",
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
         131_136,
-        Cost::measured(0.77, 0.770, 1, 5.0, 0.75),
+        Cost::measured(0.755, 0.755, 1, 4.5, 0.75),
     ),
 ];
 
