@@ -49,6 +49,12 @@ __device__ __forceinline__ int recompute(int value) {
     return value;
 }
 
+// ---- the kernel before on the stream (sm_90). PTX: "griddepcontrol" ------------------------------------------------
+
+// Waits until the kernels before this one on its stream have finished and what they wrote can be read. Only a launch that
+// allows this kernel to start before they end has anything to wait for.
+__device__ __forceinline__ void wait_for_previous_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // ---- loads of data that is used once. PTX: "ld.global.nc" ------------------------------------------------------
 
 // Reads 16 read-only bytes that no other thread of the block will ask for: they do not displace the L1's content.
@@ -56,6 +62,34 @@ __device__ __forceinline__ float4 load_streaming(const float* address) {
     float4 value;
     asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address));
+    return value;
+}
+
+// ---- data and flags that blocks exchange. PTX: "ld", "st", cache operator .cg; .acquire, .release ---------------
+
+// Reads 16 bytes past the L1, whose lines may be older than what another block wrote. The address may be one of shared
+// memory, too.
+__device__ __forceinline__ float4 load_l2(const float4* address) {
+    float4 value;
+    asm volatile("ld.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_l2(float4* address, float4 value) {
+    asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};"
+                 ::"l"(address), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w) : "memory");
+}
+
+// Whoever on the device reads this value with load_acquire_gpu() also sees what this thread wrote before, and what it
+// knew of through a barrier.
+__device__ __forceinline__ void store_release_gpu(uint64_t* address, uint64_t value) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ uint64_t load_acquire_gpu(const uint64_t* address) {
+    uint64_t value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
     return value;
 }
 
@@ -94,6 +128,19 @@ __device__ __forceinline__ void named_barrier_sync(int identifier, int threads) 
 // Arrives at such a barrier without waiting: `threads` counts those that arrive and those that sync.
 __device__ __forceinline__ void named_barrier_arrive(int identifier, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(identifier), "r"(threads) : "memory");
+}
+
+// Such a barrier that tells every thread whether all of them brought `value` true.
+__device__ __forceinline__ bool named_barrier_and(int identifier, int threads, bool value) {
+    int all;
+    asm volatile(
+        "{\n"
+        ".reg .pred mine, everybody;\n"
+        "setp.ne.b32 mine, %3, 0;\n"
+        "bar.red.and.pred everybody, %1, %2, mine;\n"
+        "selp.b32 %0, 1, 0, everybody;\n"
+        "}\n" : "=r"(all) : "r"(identifier), "r"(threads), "r"(static_cast<int>(value)) : "memory");
+    return all != 0;
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

@@ -455,10 +455,10 @@ __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>
     const auto inside = [&](int i) { return in_r[i / 2 % 2] && i / 4 * 8 + i % 2 < left; };
 
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) x[i] *= args.alpha;
+    for (int i = 0; i < COUNT; ++i) x[i] = epilogue.scalars.scale(x[i]);
     if (epilogue.c != nullptr) {
         walk<CONFIG, COUNT>(args.c, epilogue.c, r, s, half_rows, [&](int i, const float* at) {
-            if (inside(i)) x[i] = fmaf(args.beta, *at, x[i]);
+            if (inside(i)) x[i] = fmaf(epilogue.scalars.beta, *at, x[i]);
         });
     }
     if (epilogue.bias != nullptr) {   // one a column of D: along S, or, swapped, along R
@@ -480,24 +480,10 @@ __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>
             }
         }
     }
-    if (args.activation == kRelu) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) x[i] = activate(kRelu, x[i]);
-    } else if (args.activation != kIdentity) {   // long code: one copy, and the registers pass by it like a drum
-#pragma unroll 1
-        for (int turn = 0; turn < COUNT; turn += 4) {
-            float now[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) now[i] = activate(args.activation, x[i]);
-#pragma unroll
-            for (int i = 0; i + 4 < COUNT; ++i) x[i] = x[i + 4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[COUNT - 4 + i] = now[i];
-        }
-    }
+    activate_in_turn(args.activation, x);
     if (epilogue.residual != nullptr) {
         walk<CONFIG, COUNT>(args.residual, epilogue.residual, r, s, half_rows, [&](int i, const float* at) {
-            if (inside(i)) x[i] += *at;
+            if (inside(i)) x[i] = Epilogue::combine(args, x[i], *at);
         });
     }
     if (!CONFIG::SWAPPED && args.d_access == kRowVector && rows_s % 2 == 0) {   // both of a pair are inside, or none
@@ -544,7 +530,7 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
 
 // ---- the kernel ------------------------------------------------------------------------------------------------
 
-// CONSUMER is constructed from (shared, place) and adds the next `stages` stages of the rings to the sums.
+// CONSUMER is constructed from (shared, place, length of the sums) and adds the next `stages` stages of the rings to the sums.
 template <typename CONFIG, typename CONSUMER>
 __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
     extern __shared__ __align__(kTileAlign) char memory[];
@@ -568,6 +554,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         ptx::tma_prefetch_descriptor(&r_map);
         ptx::tma_prefetch_descriptor(&s_map);
     }
+    ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
     ptx::cluster_sync();
 
     if (warp < CONFIG::FEEDERS / kWarp) {
@@ -583,7 +570,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         ptx::registers_increase_to<CONFIG::CONSUMER_REGISTERS>();
         const int thread = threadIdx.x - CONFIG::FEEDERS;
         const Place<CONFIG> place(thread);
-        CONSUMER consumer(shared, place);
+        CONSUMER consumer(shared, place, args.k);
         for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);

@@ -1,7 +1,7 @@
 // Copy 3: rows that stay whole find their new places. For permutations that keep the fastest dimension, such as the
 // split of attention heads, and for views that leave gaps between rows.
 //
-// The destination is written from front to back; each thread works out where an element comes from. Three things make
+// The destination is dense and written from front to back; each thread works out where an element comes from. Three things make
 // that as cheap as a copy: the plan widens the element to up to 16 bytes, as far as row length and alignment allow, so
 // that there are few of them; divisions are multiplications prepared on the host; and every thread has several loads
 // under way before its first store: four for data that comes from memory, two where the L2 holds it and more blocks
@@ -26,26 +26,22 @@ __device__ __forceinline__ void copy_rows(const TransposeArgs& args) {
     const uint32_t first = blockIdx.x * (kThreads * UNROLL) + threadIdx.x;
 
     T staged[UNROLL];
-    T* target[UNROLL];
 #pragma unroll
     for (int step = 0; step < UNROLL; ++step) {
         const uint32_t item = first + step * kThreads;
-        target[step] = nullptr;
         if (item < count) {
             const uint32_t row_index = quotient(item, args.tiles_inner);
             const int64_t col = item - row_index * args.tiles_inner.value;
             const uint32_t matrix = quotient(row_index, args.tiles_matrix);
             const int64_t row = row_index - matrix * args.tiles_matrix.value;
-            const OuterOffset offset = outer_offset(args, matrix);
-            staged[step] = static_cast<const T*>(
-                args.src)[offset.src + row * args.src_row_stride + col * args.src_col_stride];
-            target[step] =
-                static_cast<T*>(args.dst) + offset.dst + row * args.dst_row_stride + col * args.dst_col_stride;
+            staged[step] = static_cast<const T*>(args.src)[outer_offset(args, matrix).src + row * args.src_row_stride +
+                                                           col * args.src_col_stride];
         }
     }
 #pragma unroll
     for (int step = 0; step < UNROLL; ++step) {
-        if (target[step] != nullptr) *target[step] = staged[step];
+        const uint32_t item = first + step * kThreads;
+        if (item < count) static_cast<T*>(args.dst)[item] = staged[step];
     }
 }
 

@@ -8,7 +8,17 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 7] = ["ladder", "sgemm", "transpose", "linear", "mlp", "model", "accuracy"];
+const KINDS: [&str; 9] = [
+    "ladder",
+    "sgemm",
+    "transpose",
+    "linear",
+    "mlp",
+    "graph",
+    "model",
+    "tests",
+    "accuracy",
+];
 
 /// A report and the name of its file, without the extension.
 type Named = (String, Report);
@@ -61,19 +71,22 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
         };
         let _ = writeln!(
             text,
-            "{}, driver {}, CUDA {}, cuBLAS {}, {} MHz, {}: `{}`\n",
+            "{}, driver {}, CUDA {}, cuBLAS {}{}, {}: `{}`\n",
             report.gpu,
             report.driver,
             report.cuda,
             report.cublas,
-            report.sm_clock_mhz,
+            match report.sm_clock_mhz {
+                0.0 => String::new(), // not a matter of speed
+                clock => format!(", {clock} MHz"),
+            },
             report.date.split('T').next().unwrap_or_default(),
             report.command
         );
         match kind {
             "ladder" => ladder(&mut text, name, &report, plots),
             "transpose" => transpose(&mut text, name, &report, plots),
-            "linear" | "mlp" => layers(&mut text, name, kind, &report, plots),
+            "linear" | "mlp" | "graph" => layers(&mut text, name, kind, &report, plots),
             _ => {
                 summary(&mut text, &report);
                 text += &table(&report.rows, &COLUMNS);
@@ -299,7 +312,7 @@ fn summary(text: &mut String, report: &Report) {
 type Column<'a> = (&'a str, &'a dyn Fn(&Row) -> Option<String>);
 
 /// The columns of every kind but the ladder; a column that no row has is left out.
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 23] = [
     ("layer", &|row| row.layer.clone()),
     ("shape", &|row| match row.m {
         Some(_) => Some(series::shape_of(row)),
@@ -326,6 +339,10 @@ const COLUMNS: [Column; 19] = [
     }),
     ("error", &|row| row.err_fro.map(|error| format!("{error:.2e}"))),
     ("worst error", &|row| row.err_max.map(|error| format!("{error:.2e}"))),
+    ("passed", &|row| row.passed.map(|passed| passed.to_string())),
+    ("failed", &|row| row.failed.map(|failed| failed.to_string())),
+    ("products", &|row| row.products.map(|products| products.to_string())),
+    ("taken over", &|row| row.taken_over.map(|taken| taken.to_string())),
     ("baseline error", &|row| {
         let error = row.baseline_err_fro?;
         Some(match row.baseline_err_max {

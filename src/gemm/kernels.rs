@@ -106,7 +106,8 @@ pub enum Grid {
     Tiles,
     /// `(units, 1, 1)`: the kernel finds out which unit a block is.
     Units,
-    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`.
+    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`, and
+    /// with stream-K as many blocks as that says.
     Persistent,
     /// Clusters of two blocks whose tiles are neighbours along this side, and go on to further pairs:
     /// `(2·min(pairs, multiprocessors / 2), 1, 1)`.
@@ -121,6 +122,9 @@ pub enum SplitK {
     /// The slices of a tile are the blocks of a cluster (2, 4 or 8), which add their sums through distributed shared
     /// memory. Compute capability 9.0 and newer; elsewhere k stays whole.
     Cluster,
+    /// The last tiles are cut into ranges of equal length, one a block, whatever the number of tiles, and pieces come
+    /// together through the workspace: [`StreamK`](super::stream_k::StreamK).
+    StreamK,
 }
 
 /// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
@@ -288,19 +292,19 @@ impl KernelSpec {
     }
 
     /// The same for large problems on Hopper, with warps that only multiply and warps that only load.
-    const fn ffma_specialized(name: &'static str, tile: Tile, cost: Cost) -> Self {
+    const fn ffma_specialized(name: &'static str, tile: Tile, shared: u32, cost: Cost) -> Self {
         KernelSpec {
             file: "ffma/ffma_specialized_sm90",
             summary: "FP32 multiply-adds, any layout, producer and math warps",
             grid: Grid::Persistent,
-            split_k: SplitK::Cluster,
+            split_k: SplitK::StreamK,
             needs: Needs {
                 only_capability: Some(90),
                 ..Needs::ANY
             },
             ..KernelSpec::ffma(name, tile, 384, cost)
         }
-        .dynamic_shared(229_440)
+        .dynamic_shared(shared)
     }
 
     /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
@@ -466,7 +470,9 @@ impl KernelSpec {
             ));
         }
         if self.epilogue == EpilogueSupport::Scaled && !problem.epilogue.is_plain() {
-            return Some("it computes α·A·B + β·C only, without bias, activation or residual".into());
+            return Some(
+                "it computes α·A·B + β·C only, without bias, activation, residual or scalars in device memory".into(),
+            );
         }
         if self.needs.max_m != 0 && problem.m > self.needs.max_m as usize {
             return Some(format!(
@@ -1136,38 +1142,38 @@ pub const TABLE: &[KernelSpec] = &[
         36864,
         Cost::measured(0.35, 0.118, 6, 2.5, 0.75),
     ),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.84 3.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.88 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.78 3.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.64 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.82 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.84 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.82 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.62 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.68 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.24 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.70 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.46 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.24 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.50 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.36 2.0 0.85),
-    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.52 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.36 2.0 0.85),
-    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.62 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.44 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.28 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.62 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.70 2.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.28 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.52 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.56 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.36 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.34 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.32 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.18 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.76 2.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.18 4.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.82 3.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.84 4.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.83 5.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.64 4.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.85 6.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.88 6.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.84 6.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.64 6.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.66 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.31 4.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.69 4.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.49 3.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.29 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.49 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.35 3.50 0.85),
+    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.52 4.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.35 3.50 0.85),
+    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.66 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.45 3.25 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.31 3.25 0.75),
+    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.67 4.50 0.75),
+    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.46 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.29 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.54 3.25 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.53 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.36 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.37 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.35 3.00 0.75),
+    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.23 2.75 0.75),
+    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.37 3.00 0.75),
+    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.25 3.00 0.75),
     sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
     sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
     sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.72 5.0 0.75),
@@ -1257,12 +1263,14 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        Cost::measured(0.78, 0.780, 1, 6.0, 0.75),
+        229_440,
+        Cost::measured(0.773, 0.773, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_specialized(
-        "ffma_specialized_256x128_sm90",
-        Tile::block(256, 128, 16).warp(64, 64).thread(8, 16).stages(4),
-        Cost::measured(0.77, 0.770, 1, 6.0, 0.75),
+        "ffma_specialized_128x128_sm90",
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_136,
+        Cost::measured(0.755, 0.755, 1, 4.5, 0.75),
     ),
 ];
 

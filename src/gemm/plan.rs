@@ -4,7 +4,9 @@
 use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
 use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
-use super::problem::{Access, GemmProblem, OperandLayout};
+use super::problem::{Access, GemmProblem, OperandLayout, Precision};
+use super::repack::{self, Repacks};
+use super::stream_k::StreamK;
 use super::tensor_map::TensorMap;
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
@@ -20,16 +22,33 @@ const GROUP_M: u32 = 8;
 /// The first compute capability whose blocks can form clusters.
 const CLUSTERS_SINCE: u32 = 90;
 
+/// Sums of so few products err by little but what each product loses, and there the three TF32 products of split operands
+/// lose more than FP32 multiply-adds.
+const FEW_PRODUCTS: usize = 64;
+
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
+
+/// How a plan cuts k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Not at all.
+    Whole,
+    /// Into so many slices, one a block of a cluster.
+    Cluster(u32),
+    /// Into ranges of equal length, one a block.
+    StreamK(StreamK),
+}
 
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// The kernel.
     pub kernel: &'static KernelSpec,
-    /// The problem as the kernel gets it: folded.
+    /// The problem as the kernel gets it: folded, with the layouts of operands that are written anew.
     pub problem: GemmProblem,
+    /// Operands that are written anew, into the workspace, before the kernel starts.
+    pub repacks: Repacks,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
     /// Blocks of a cluster, along x; 1: no clusters.
@@ -38,6 +57,8 @@ pub struct Plan {
     pub split_k: u32,
     /// Length of a slice of k.
     pub k_slice: u32,
+    /// How the last tiles are shared among all blocks, if they are.
+    pub stream_k: Option<StreamK>,
     /// Rows of tiles that are walked together.
     pub group_m: u32,
     /// Bytes of stream-ordered scratch memory.
@@ -63,6 +84,10 @@ pub struct Addresses {
     pub bias: u64,
     /// Elements between neighbours of the bias.
     pub bias_stride: i64,
+    /// α, if the problem has its scalars in device memory.
+    pub alpha: u64,
+    /// Likewise, β.
+    pub beta: u64,
 }
 
 impl Plan {
@@ -81,12 +106,30 @@ impl Plan {
         }
     }
 
-    /// Every plan with a kernel that the planner considers, for a valid, folded problem.
+    /// Every plan with a kernel that the planner considers, for a valid, folded problem: on operands as they lie, and on
+    /// operands written anew where a kernel reads those otherwise not at all or slowly.
     pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
         kernels::TABLE
             .iter()
-            .filter(|spec| spec.cost.is_some() && spec.refusal(problem, device).is_none())
-            .flat_map(|spec| Plan::variants(spec, *problem, device))
+            .filter(|spec| spec.cost.is_some() && disregarded(spec, problem).is_none())
+            .flat_map(move |spec| {
+                let as_it_lies = Some((*problem, [None; 2]));
+                let ways = [as_it_lies, repack::offer(spec, problem)].into_iter().flatten();
+                ways.filter(|(problem, _)| spec.refusal(problem, device).is_none())
+                    .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device))
+            })
+    }
+
+    /// The best plan for the same problem that writes no operand anew, if there is one.
+    #[cfg(feature = "cuda")]
+    pub(super) fn without_repacks(&self, device: &DeviceInfo) -> Option<Plan> {
+        let mut problem = self.problem;
+        let [a, b] = &self.repacks;
+        problem.a = a.map_or(problem.a, |repack| repack.from);
+        problem.b = b.map_or(problem.b, |repack| repack.from);
+        Plan::candidates(&problem, device)
+            .filter(|plan| plan.repacks == [None; 2] && plan.is_built())
+            .min_by(cheaper)
     }
 
     /// Whether this build has machine code for the kernel.
@@ -115,38 +158,63 @@ impl Plan {
             }),
             None => Ok(Plan::variants(spec, problem, device)
                 .min_by(cheaper)
-                .unwrap_or_else(|| Plan::with(spec, problem, device, 1))),
+                .unwrap_or_else(|| Plan::with(spec, problem, [None; 2], device, Cut::Whole))),
         }
     }
 
-    /// This kernel with k whole and with every cut of k that leaves no slice empty.
+    /// This kernel with k whole and with every cut of k that may pay and leaves no slice empty.
     pub fn variants(
         spec: &'static KernelSpec,
         problem: GemmProblem,
         device: &DeviceInfo,
     ) -> impl Iterator<Item = Plan> + 'static {
-        let device = *device;
-        let cuts: &[u32] = match spec.split_k {
-            SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => &CLUSTER_SPLITS,
-            SplitK::Cluster | SplitK::Never => &[],
-        };
-        let units = spec.units(&problem);
-        std::iter::once(1)
-            .chain(cuts.iter().copied().filter(move |&cut| {
-                // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
-                let steps = problem.k.div_ceil(spec.tile.bk as usize);
-                let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
-                whole && units * (cut as usize) < 2 * device.sm_count as usize
-            }))
-            .map(move |cut| Plan::with(spec, problem, &device, cut))
+        Plan::cuts(spec, problem, [None; 2], device)
     }
 
-    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo, split_k: u32) -> Self {
+    fn cuts(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        repacks: Repacks,
+        device: &DeviceInfo,
+    ) -> impl Iterator<Item = Plan> + 'static {
+        let device = *device;
+        let (mut clusters, mut stream): (&[u32], _) = (&[], None);
+        let units = spec.units(&problem);
+        let steps = problem.k.div_ceil(spec.tile.bk as usize);
+        match spec.split_k {
+            SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => clusters = &CLUSTER_SPLITS,
+            SplitK::StreamK => stream = Some(StreamK::ways(units, steps, device.sm_count.max(1))),
+            SplitK::Cluster | SplitK::Never => {}
+        }
+        let clusters = clusters.iter().copied().filter(move |&cut| {
+            // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
+            let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
+            whole && units * (cut as usize) < 2 * device.sm_count as usize
+        });
+        std::iter::once(Cut::Whole)
+            .chain(clusters.map(Cut::Cluster))
+            .chain(stream.into_iter().flatten().map(Cut::StreamK))
+            .map(move |cut| Plan::with(spec, problem, repacks, &device, cut))
+    }
+
+    fn with(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        mut repacks: Repacks,
+        device: &DeviceInfo,
+        cut: Cut,
+    ) -> Self {
         let [tiles_m, tiles_n] = spec.tiles(&problem);
         let units = spec.units(&problem) as u32;
         let sms = device.sm_count.max(1);
-        let (grid, cluster) = match spec.grid {
-            Grid::Tiles => (
+        let (split_k, stream_k) = match cut {
+            Cut::Whole => (1, None),
+            Cut::Cluster(slices) => (slices, None),
+            Cut::StreamK(way) => (1, Some(way)),
+        };
+        let (grid, cluster) = match (spec.grid, stream_k) {
+            (_, Some(way)) => ([way.blocks, 1, 1], 1),
+            (Grid::Tiles, None) => (
                 [
                     tiles_n as u32,
                     tiles_m.min(MAX_GRID_YZ) as u32,
@@ -154,26 +222,57 @@ impl Plan {
                 ],
                 1,
             ),
-            Grid::Units => ([units * split_k, 1, 1], split_k),
-            Grid::Persistent if split_k > 1 => ([units * split_k, 1, 1], split_k),
-            Grid::Persistent => ([units.min(sms), 1, 1], 1),
-            Grid::Pairs(_) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
+            (Grid::Units, None) => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, None) if split_k > 1 => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, None) => ([units.min(sms), 1, 1], 1),
+            (Grid::Pairs(_), None) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
         };
         let k_slice = match split_k {
             1 => problem.k as u32,
             _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
         };
+        let outputs = (spec.tile.bm * spec.tile.bn) as usize;
+        // The workspace has the kernel's own part first, then the operands that are written anew.
+        let mut workspace_bytes = stream_k.map_or(0, |way| way.workspace_bytes(outputs));
+        let mut predicted_us = predict_us(spec, &problem, device, cut, k_slice);
+        for repack in repacks.iter_mut().flatten() {
+            repack.offset = workspace_bytes.next_multiple_of(repack::ALIGN);
+            workspace_bytes = repack.offset + repack.bytes;
+            predicted_us += repack.predict_us(problem.dtype, device);
+        }
         Plan {
             kernel: spec,
             problem,
+            repacks,
             grid,
             cluster,
             split_k,
             k_slice,
+            stream_k,
             group_m: GROUP_M,
-            workspace_bytes: 0,
-            predicted_us: predict_us(spec, &problem, device, split_k, k_slice),
+            workspace_bytes,
+            predicted_us,
         }
+    }
+
+    /// The addresses that the kernel gets, with operands that are written anew in their place in the workspace.
+    pub fn addresses(&self, at: &Addresses, workspace: u64) -> Addresses {
+        let place = |repack: &Option<repack::Repack>, address: u64| {
+            repack
+                .as_ref()
+                .map_or(address, |repack| workspace + repack.offset as u64)
+        };
+        let [a, b] = &self.repacks;
+        Addresses {
+            a: place(a, at.a),
+            b: place(b, at.b),
+            ..*at
+        }
+    }
+
+    /// Ranges into which stream-K cuts k; 0: none.
+    pub fn stream_ranges(&self) -> u32 {
+        self.stream_k.map_or(0, |way| way.ranges)
     }
 
     /// What the copy engine has to know of A and B, for a kernel that reads them through it.
@@ -206,7 +305,8 @@ impl Plan {
         ])
     }
 
-    /// The argument of the kernel: this plan with addresses and scalars. Pure, so that it can be checked anywhere.
+    /// The argument of the kernel: this plan with addresses and scalars. Pure, so that it can be checked anywhere; a launch
+    /// adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
         let (m, n, k, dtype) = (problem.m, problem.n, problem.k, problem.dtype);
@@ -225,6 +325,7 @@ impl Plan {
         };
         let (c, c_access) = optional(&problem.epilogue.c, at.c);
         let (residual, residual_access) = optional(&problem.epilogue.residual, at.residual);
+        let in_memory = |address: u64| if problem.epilogue.device_scalars { address } else { 0 };
         GemmArgs {
             a: operand(&problem.a, at.a),
             b: operand(&problem.b, at.b),
@@ -234,6 +335,7 @@ impl Plan {
             bias: if problem.epilogue.bias { at.bias } else { 0 },
             bias_stride: at.bias_stride,
             workspace,
+            epoch: 0,
             m: m as i32,
             n: n as i32,
             k: k as i32,
@@ -241,6 +343,8 @@ impl Plan {
             batch_dims: problem.batch_dims.map(|dim| dim as i32),
             split_k: self.split_k as i32,
             k_slice: self.k_slice as i32,
+            whole_tiles: self.stream_k.map_or(0, |way| way.whole_tiles as i32),
+            stream_ranges: self.stream_ranges() as i32,
             group_m: self.group_m as i32,
             a_access: problem.a.access(m, k, dtype),
             b_access: problem.b.access(k, n, dtype),
@@ -249,7 +353,14 @@ impl Plan {
             activation: problem.epilogue.activation,
             alpha,
             beta: if problem.epilogue.c.is_some() { beta } else { 0.0 },
-            residual_access: residual_access as u32,
+            residual_access: residual_access as u16,
+            combine: problem.epilogue.combine,
+            alpha_at: in_memory(at.alpha),
+            beta_at: if problem.epilogue.c.is_some() {
+                in_memory(at.beta)
+            } else {
+                0
+            },
         }
     }
 }
@@ -271,8 +382,32 @@ impl fmt::Display for Plan {
         if self.split_k > 1 {
             write!(f, ", k in {} slices of {}", self.split_k, self.k_slice)?;
         }
+        if let Some(way) = &self.stream_k {
+            let bk = self.kernel.tile.bk;
+            write!(
+                f,
+                ", the k of all tiles but {} in {} ranges of {}",
+                way.whole_tiles,
+                way.ranges,
+                way.share() * bk
+            )?;
+        }
+        for (name, repack) in ["A", "B"].iter().zip(&self.repacks) {
+            match repack {
+                Some(repack) if repack.transposes() => write!(f, ", {name} transposed beforehand")?,
+                Some(_) => write!(f, ", {name} copied to aligned rows beforehand")?,
+                None => {}
+            }
+        }
         write!(f, ", about {:.1} µs", self.predicted_us)
     }
+}
+
+/// Why the planner does not consider a kernel that could compute `problem`.
+fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
+    let inexact = spec.arithmetic == Arithmetic::Tf32x3 && problem.precision == Precision::Fp32;
+    (inexact && problem.k <= FEW_PRODUCTS)
+        .then(|| format!("sums of up to {FEW_PRODUCTS} products are more exact with multiply-adds"))
 }
 
 /// The order of plans by predicted time.
@@ -288,6 +423,8 @@ pub struct Explanation {
     pub choice: Result<Plan>,
     /// Every row of the table with its predicted time, or why it is out.
     pub candidates: Vec<(&'static KernelSpec, std::result::Result<f64, String>)>,
+    /// The best plans that write an operand anew, one a kernel.
+    pub repacked: Vec<Plan>,
 }
 
 /// Shows how [`Plan::new`] decides.
@@ -297,9 +434,10 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
     let candidates = kernels::TABLE
         .iter()
         .map(|spec| {
-            let verdict = match spec.refusal(&folded, device) {
+            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
+            let reason = spec.refusal(&folded, device).or_else(by_name);
+            let verdict = match reason.or_else(|| disregarded(spec, &folded)) {
                 Some(reason) => Err(reason),
-                None if spec.cost.is_none() => Err("only by name".into()),
                 None => Ok(Plan::variants(spec, folded, device)
                     .map(|plan| plan.predicted_us)
                     .fold(f64::INFINITY, f64::min)),
@@ -307,7 +445,21 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
             (spec, verdict)
         })
         .collect();
-    Explanation { choice, candidates }
+    let mut repacked: Vec<Plan> = Vec::new();
+    if folded.validate().is_ok() {
+        for plan in Plan::candidates(&folded, device).filter(|plan| plan.repacks != [None; 2]) {
+            match repacked.iter_mut().find(|other| other.kernel.name == plan.kernel.name) {
+                Some(other) if cheaper(&plan, other).is_lt() => *other = plan,
+                Some(_) => {}
+                None => repacked.push(plan),
+            }
+        }
+    }
+    Explanation {
+        choice,
+        candidates,
+        repacked,
+    }
 }
 
 impl fmt::Display for Explanation {
@@ -317,6 +469,14 @@ impl fmt::Display for Explanation {
                 Ok(us) => writeln!(f, "  {:<40} {us:>10.1} µs", spec.name)?,
                 Err(reason) => writeln!(f, "  {:<40} {:>10}    {reason}", spec.name, "-")?,
             }
+        }
+        for plan in &self.repacked {
+            let name = plan.kernel.name;
+            writeln!(
+                f,
+                "  {name:<40} {:>10.1} µs with operands written anew",
+                plan.predicted_us
+            )?;
         }
         match &self.choice {
             Ok(plan) => write!(f, "chosen: {plan}"),
@@ -328,7 +488,7 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::problem::{Activation, DType, Precision};
+    use crate::gemm::problem::{Activation, DType};
 
     #[test]
     fn every_kernel_that_a_plan_names_takes_its_problem() {
@@ -383,12 +543,59 @@ mod tests {
         let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
         let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
         assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
+        let mut short = GemmProblem::new(
+            2048,
+            2048,
+            64,
+            OperandLayout::row_major(64),
+            OperandLayout::col_major(64),
+        );
+        let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
+        assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
+        assert!(explain(&short, &DeviceInfo::H100).to_string().contains("more exact"));
+        short.precision = Precision::Tf32;
+        assert_ne!(
+            Plan::new(&short, &DeviceInfo::H100).unwrap().kernel.arithmetic,
+            Arithmetic::Ffma
+        );
         let strict = plan(Precision::Fp32Strict, col, &DeviceInfo::H100);
         assert_eq!(strict.kernel.arithmetic, Arithmetic::Ffma, "{strict}");
         let elsewhere = plan(Precision::Fp32, col, &DeviceInfo::A100);
         assert_eq!(elsewhere.kernel.needs.only_capability, None, "{elsewhere}");
         let misaligned = plan(Precision::Fp32, row.with_align(4), &DeviceInfo::H100);
-        assert_eq!(misaligned.kernel.copy_boxes, None, "{misaligned}");
+        assert!(
+            misaligned.kernel.copy_boxes.is_none() || misaligned.repacks[1].is_some(),
+            "{misaligned}"
+        );
+    }
+
+    #[test]
+    fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
+        let plan = |size: usize, a: OperandLayout, b: OperandLayout, precision| {
+            let mut problem = GemmProblem::new(size, size, size, a, b);
+            problem.precision = precision;
+            Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        };
+        let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+        for precision in [Precision::Fp32, Precision::Tf32] {
+            let turned = plan(4096, col(4096), row(4096), precision);
+            assert_eq!(turned.repacks.iter().flatten().count(), 1, "{turned}");
+            assert!(turned.to_string().contains("transposed beforehand"), "{turned}");
+            let small = plan(256, col(256), row(256), precision);
+            assert_eq!(small.repacks, [None; 2], "{small}");
+            let direct = plan(4096, row(4096), col(4096), precision);
+            assert_eq!((direct.repacks, direct.workspace_bytes), ([None; 2], 0), "{direct}");
+        }
+        for precision in Precision::ALL {
+            let odd = plan(4097, row(4097), row(4097), precision);
+            let [Some(a), Some(b)] = odd.repacks else {
+                panic!("{odd}")
+            };
+            assert!(b.offset >= a.offset + a.bytes && b.offset % repack::ALIGN == 0, "{odd}");
+            assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
+            let at = odd.addresses(&Addresses::default(), 1 << 20);
+            assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));
+        }
     }
 
     #[test]
@@ -405,6 +612,7 @@ mod tests {
             for spec in kernels::TABLE {
                 let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
                 for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
+                    assert_eq!(plan.workspace_bytes > 0, plan.stream_k.is_some(), "{plan}");
                     assert!((plan.split_k - 1) * plan.k_slice < k as u32, "{plan}");
                     assert!(plan.split_k * plan.k_slice >= k as u32, "{plan}");
                 }
@@ -467,10 +675,18 @@ mod tests {
         let plan = Plan {
             kernel: &kernels::TABLE[0],
             problem,
+            repacks: [None; 2],
             grid: [1, 1, 1],
             cluster: 1,
             split_k: 2,
             k_slice: 5,
+            stream_k: Some(StreamK {
+                steps: 10,
+                whole_tiles: 3,
+                cut_steps: 40,
+                ranges: 4,
+                blocks: 4,
+            }),
             group_m: 8,
             workspace_bytes: 64,
             predicted_us: 0.0,
@@ -483,6 +699,8 @@ mod tests {
             residual: 0x5000,
             bias: 0x6000,
             bias_stride: 2,
+            alpha: 0x8000,
+            beta: 0x9000,
         };
         let args = plan.args(&at, 0.5, 2.0, 0x7000);
         assert_eq!((args.m, args.n, args.k, args.batch), (5, 8, 9, 6));
@@ -492,7 +710,12 @@ mod tests {
         assert_eq!(args.residual, GemmOperand::ABSENT, "the problem has no residual");
         assert_eq!((args.bias, args.bias_stride, args.workspace), (0x6000, 2, 0x7000));
         assert_eq!((args.split_k, args.k_slice, args.group_m), (2, 5, 8));
+        assert_eq!((args.whole_tiles, args.stream_ranges), (3, 4));
         assert_eq!((args.alpha, args.beta), (0.5, 2.0));
+        assert_eq!((args.alpha_at, args.beta_at), (0, 0), "the values count");
+        problem.epilogue.device_scalars = true;
+        let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);
+        assert_eq!((args.alpha_at, args.beta_at), (0x8000, 0x9000));
 
         problem.epilogue.c = None;
         let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);
