@@ -707,14 +707,17 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         bias: 1,
         bias_stride: 2,
         workspace: 3,
-        m: 4,
-        n: 5,
-        k: 6,
-        batch: 7,
-        batch_dims: [8, 9, 10, 11],
-        split_k: 12,
-        k_slice: 13,
-        group_m: 14,
+        epoch: 4,
+        m: 5,
+        n: 6,
+        k: 7,
+        batch: 8,
+        batch_dims: [9, 10, 11, 12],
+        split_k: 13,
+        k_slice: 14,
+        whole_tiles: 15,
+        stream_ranges: 16,
+        group_m: 17,
         a_access: Access::RowScalar,
         b_access: Access::ColScalar,
         c_access: Access::RowVector,
@@ -736,7 +739,7 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         ]);
         expected.extend(operand.batch_stride.map(|stride| stride as f64));
     }
-    expected.extend((1..=14).map(f64::from));
+    expected.extend((1..=17).map(f64::from));
     expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0, 1.0, 78.0, 79.0]);
 
     let function = CurrentContext::get()

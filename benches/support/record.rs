@@ -59,6 +59,9 @@ pub struct Row {
     /// Slices of k, where k was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_k: Option<u32>,
+    /// Ranges of k, where stream-K cuts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_ranges: Option<u32>,
     /// What the planner expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_us: Option<f64>,

@@ -57,12 +57,15 @@ struct GemmArgs {
     GemmOperand residual;   // m × n, added after the activation, or multiplied with it; data == nullptr: none
     const void* bias;       // n elements, one a column; nullptr: none
     int64_t bias_stride;    // elements between neighbours of bias
-    void* workspace;        // split-K partial sums; nullptr where the plan asked for none
+    void* workspace;        // scratch memory, its contents arbitrary; nullptr where the plan asked for none
+    uint64_t epoch;         // a multiple of 4 that no other launch has; see stream_k.cuh
     int32_t m, n, k;        // each ≥ 1 and < 2^31
     int32_t batch;          // the product of batch_dims: matrices in this launch
     int32_t batch_dims[kMaxBatchDims];   // outermost first, 1 where unused
     int32_t split_k;        // slices of k, ≥ 1
     int32_t k_slice;        // length of a slice: a multiple of the kernel's BK unless split_k is 1
+    int32_t whole_tiles;    // stream-K: tiles that one block computes alone, in whole waves
+    int32_t stream_ranges;  // ranges of equal length into which the k of all other tiles is cut; 0: no stream-K
     int32_t group_m;        // block order: this many rows of tiles are walked together, to share B in the L2
     Access a_access, b_access, c_access, d_access;
     Activation activation;
@@ -74,15 +77,15 @@ struct GemmArgs {
 };
 
 static_assert(sizeof(GemmOperand) == 56, "src/gemm/args.rs mirrors this layout");
-static_assert(sizeof(GemmArgs) == 384, "src/gemm/args.rs mirrors this layout");
+static_assert(sizeof(GemmArgs) == 400, "src/gemm/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, bias) == 280, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, m) == 304, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, batch_dims) == 320, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, split_k) == 336, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, a_access) == 348, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, activation) == 352, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, residual_access) == 364, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, alpha_at) == 368, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, m) == 312, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, batch_dims) == 328, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, split_k) == 344, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, a_access) == 364, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, activation) == 368, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, residual_access) == 380, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, alpha_at) == 384, "src/gemm/args.rs mirrors this layout");
 
 // Elements from the first matrix of an operand to the `batch`-th one (row-major over batch_dims).
 __device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const GemmOperand& operand, int batch) {

@@ -59,6 +59,34 @@ __device__ __forceinline__ float4 load_streaming(const float* address) {
     return value;
 }
 
+// ---- data and flags that blocks exchange. PTX: "ld", "st", cache operator .cg; .acquire, .release ---------------
+
+// Reads 16 bytes past the L1, whose lines may be older than what another block wrote. The address may be one of shared
+// memory, too.
+__device__ __forceinline__ float4 load_l2(const float4* address) {
+    float4 value;
+    asm volatile("ld.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_l2(float4* address, float4 value) {
+    asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};"
+                 ::"l"(address), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w) : "memory");
+}
+
+// Whoever on the device reads this value with load_acquire_gpu() also sees what this thread wrote before, and what it
+// knew of through a barrier.
+__device__ __forceinline__ void store_release_gpu(uint64_t* address, uint64_t value) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ uint64_t load_acquire_gpu(const uint64_t* address) {
+    uint64_t value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return value;
+}
+
 // ---- matrix multiply-add of a warp (sm_80). PTX: "mma" --------------------------------------------------------------
 //
 // D (16 × 8, FP32) ← A (16 × 8) · B (8 × 8) + D. TF32 operands are 32-bit words whose low 13 bits the hardware ignores.
@@ -83,6 +111,19 @@ __device__ __forceinline__ void named_barrier_sync(int identifier, int threads) 
 // Arrives at such a barrier without waiting: `threads` counts those that arrive and those that sync.
 __device__ __forceinline__ void named_barrier_arrive(int identifier, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(identifier), "r"(threads) : "memory");
+}
+
+// Such a barrier that tells every thread whether all of them brought `value` true.
+__device__ __forceinline__ bool named_barrier_and(int identifier, int threads, bool value) {
+    int all;
+    asm volatile(
+        "{\n"
+        ".reg .pred mine, everybody;\n"
+        "setp.ne.b32 mine, %3, 0;\n"
+        "bar.red.and.pred everybody, %1, %2, mine;\n"
+        "selp.b32 %0, 1, 0, everybody;\n"
+        "}\n" : "=r"(all) : "r"(identifier), "r"(threads), "r"(static_cast<int>(value)) : "memory");
+    return all != 0;
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

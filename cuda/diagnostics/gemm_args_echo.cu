@@ -20,6 +20,7 @@ extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args)
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.bias));
     *out++ = static_cast<double>(args.bias_stride);
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.workspace));
+    *out++ = static_cast<double>(args.epoch);
     *out++ = args.m;
     *out++ = args.n;
     *out++ = args.k;
@@ -27,6 +28,8 @@ extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args)
     for (int dim = 0; dim < kMaxBatchDims; ++dim) *out++ = args.batch_dims[dim];
     *out++ = args.split_k;
     *out++ = args.k_slice;
+    *out++ = args.whole_tiles;
+    *out++ = args.stream_ranges;
     *out++ = args.group_m;
     *out++ = args.a_access;
     *out++ = args.b_access;

@@ -16,16 +16,17 @@
 // Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile. Where there are few tiles, a cluster of
 // split_k blocks (2, 4 or 8) cuts the k of each: every block leaves its sums in shared memory, and each adds up and
 // stores its share of the tile, always in the order of k: no workspace, no second launch, the same bits every time.
+#include "../common/stream_k.cuh"
 #include "ffma_tile.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 namespace ffma_gemm {
 
-template <int BM, int BN>
+template <int BM, int BN, int TM, int TN>
 struct Specialized {
     static constexpr int BK = 16, STAGES = 4;
-    static constexpr int LM = 8, LN = 4, TM = 8, TN = 16;
+    static constexpr int LM = 8, LN = 4;
     using Thread = ThreadTile<LM, LN, TM, TN>;
     static constexpr int kWarpsN = BN / Thread::kWarpN;
     static constexpr int kMathWarps = BM / Thread::kWarpM * kWarpsN;
@@ -36,6 +37,8 @@ struct Specialized {
     static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
     static constexpr int kQuads = TM * TN / kVec;   // of a thread
+    static constexpr int kMathBarrier = 1;          // the math warps' own
+    using Finish = stream_k::Finish<kMathThreads, kQuads, kVec, kMathBarrier>;
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
@@ -45,6 +48,12 @@ struct Specialized {
         float b[STAGES][BK][BN];
         float4 sums[kQuads][kMathThreads];
         uint64_t full[STAGES], empty[STAGES];
+
+        // After the last tile the stages are free.
+        __device__ __forceinline__ typename Finish::Ahead& parts() {
+            static_assert(sizeof(a) + sizeof(b) >= sizeof(typename Finish::Ahead), "parts of a tile take the room of the stages");
+            return *reinterpret_cast<typename Finish::Ahead*>(a);
+        }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
     static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
@@ -83,10 +92,6 @@ struct Specialized {
                 if ((b & Source::kAlongRows) != 0) produce<Source::kAlongK, Source::kAlongRows>(args, shared, thread);
                 else produce<Source::kAlongK, Source::kAlongK>(args, shared, thread);
             }
-            if (args.split_k > 1) {
-                ptx::cluster_sync();
-                ptx::cluster_sync();
-            }
         } else {
             ptx::registers_increase_to<kMathRegisters>();
             multiply(args, shared, threadIdx.x);
@@ -97,10 +102,12 @@ struct Specialized {
     template <int A_RUN, int B_RUN>
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
-        const int units = grid.units(args);
+        const stream_k::Schedule schedule = schedule_of(args, grid);
+        stream_k::Piece piece;
         Cursor cursor;
-        for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
-            const WorkUnit work = work_unit<BM, BN>(args, grid, unit);
+        for (int number = 0; schedule.take(number, piece); ++number) {
+            const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
+            const int k_begin = piece.begin * BK, k_end = min(args.k, piece.end * BK);
             TileLoader<BM, BK, kProducers, kQuickScalars> a;
             TileLoader<BN, BK, kProducers, kQuickScalars> b;
             Source source_a = Source::of_a(args, work.batch), source_b = Source::of_b(args, work.batch);
@@ -108,10 +115,10 @@ struct Specialized {
                 source_a.run = A_RUN | (source_a.run & Source::kVectors);
                 source_b.run = B_RUN | (source_b.run & Source::kVectors);
             }
-            a.start(source_a, thread, work.row, work.k_begin);
-            b.start(source_b, thread, work.col, work.k_begin);
+            a.start(source_a, thread, work.row, k_begin);
+            b.start(source_b, thread, work.col, k_begin);
 #pragma unroll 1
-            for (int k_left = work.k_end - work.k_begin; k_left > 0; k_left -= BK) {
+            for (int k_left = k_end - k_begin; k_left > 0; k_left -= BK) {
                 a.fetch(k_left);
                 b.fetch(k_left);
                 ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
@@ -124,23 +131,30 @@ struct Specialized {
     }
 
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
-        const TileGrid grid = TileGrid::of<BM, BN>(args);
-        const int units = grid.units(args);
         const int warp = thread / kWarp, lane = thread % kWarp;
-        const int row = warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
-        const int col = warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+        const int row = first_row(warp, lane), col = first_col(warp, lane);
         Cursor cursor;
-        for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
-            const WorkUnit work = work_unit<BM, BN>(args, grid, unit);
+        for (int number = 0;; number = ptx::recompute(number + 1)) {   // all registers but its own are the tile's
+            const TileGrid grid = TileGrid::of<BM, BN>(args);
+            stream_k::Piece piece;
+            if (!schedule_of(args, grid).take(number, piece)) break;
             Thread tile;
             tile.clear();
-            if (work.k_end > work.k_begin) accumulate(tile, shared, cursor, work.k_end - work.k_begin, row, col, lane);
-#pragma unroll
-            for (int j = 0; j < TN; ++j)
-#pragma unroll
-                for (int i = 0; i < TM; i += kVec) shared.sums[i / kVec * TN + j][thread] = tile.quad(i, j);
-            store(args, shared, work, thread, work.row + row, work.col + col);
+            accumulate(tile, shared, cursor, (piece.end - piece.begin) * BK, row, col, lane);
+            store(tile, args, shared, ptx::recompute(number), ptx::recompute(thread));
         }
+    }
+
+    static __device__ __forceinline__ stream_k::Schedule schedule_of(const GemmArgs& args, const TileGrid& grid) {
+        return {args, grid.units(args), (args.k - 1) / BK + 1};
+    }
+
+    // The first output of a thread in the tile.
+    static __device__ __forceinline__ int first_row(int warp, int lane) {
+        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
+    }
+    static __device__ __forceinline__ int first_col(int warp, int lane) {
+        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
     }
 
     static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int k_left, int row,
@@ -169,58 +183,48 @@ struct Specialized {
         }
     }
 
-    // The sums are in shared memory: four columns at a time, a thread reads its own back, of all slices where k is cut,
-    // and stores four rows of them.
-    static __device__ __forceinline__ void store(const GemmArgs& args, Shared& shared, const WorkUnit& work, int thread,
-                                                 int row, int col) {
-        constexpr int kPieces = kQuads / kVec;
-        const Epilogue epilogue(args, work.batch);
-        if (args.split_k > 1) ptx::cluster_sync();
-#pragma unroll 1
-        for (int piece = work.slice; piece < kPieces; piece += args.split_k) {
-            const float4* mine = &shared.sums[piece * kVec][thread];
-            float4 quad[kVec];
+    static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int number,
+                                                 int thread) {
+        const TileGrid grid = TileGrid::of<BM, BN>(args);
+        const stream_k::Schedule schedule = schedule_of(args, grid);
+        stream_k::Piece piece;
+        schedule.take(number, piece);
+        const Finish finish(args, schedule, piece, shared.sums, thread);
 #pragma unroll
-            for (int j = 0; j < kVec; ++j) quad[j] = mine[j * kMathThreads];
-            if (args.split_k > 1) {
+        for (int group = 0; group < kQuads / kVec; ++group) {
+            float4* place = finish.place(group);
 #pragma unroll
-                for (int j = 0; j < kVec; ++j) quad[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-                for (int slice = 0; slice < args.split_k; ++slice) {
-                    const uint32_t from = ptx::cluster_address(mine, slice);
-#pragma unroll
-                    for (int j = 0; j < kVec; ++j) {
-                        const float4 part = ptx::load_cluster_vector(from + j * kMathThreads * sizeof(float4));
-                        quad[j].x += part.x;
-                        quad[j].y += part.y;
-                        quad[j].z += part.z;
-                        quad[j].w += part.w;
-                    }
-                }
-            }
-            const int first_row = row + piece / (TN / kVec) * LM * kVec;
-            const int first_col = col + piece % (TN / kVec) * LN * kVec;
-            const float4 rows[] = {make_float4(quad[0].y, quad[1].y, quad[2].y, quad[3].y),
-                                   make_float4(quad[0].x, quad[1].x, quad[2].x, quad[3].x),
-                                   make_float4(quad[0].w, quad[1].w, quad[2].w, quad[3].w),
-                                   make_float4(quad[0].z, quad[1].z, quad[2].z, quad[3].z)};
-            epilogue.store_rows(args, first_row, first_col, rows);
+            for (int i = 0; i < kVec; ++i)
+                place[i * kMathThreads] = tile.quad(group / (TN / kVec) * kVec, group % (TN / kVec) * kVec + i);
         }
-        if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums
+        const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
+        const Epilogue epilogue(args, work.batch);
+        const int lane = thread % kWarp;
+        finish.run(shared.parts(), [&](int group, int warp, float4 (&q)[kVec]) {
+            const int row = work.row + first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
+            const int col = work.col + first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
+            // Four columns become four rows, as quad() turned them; one after the other, for one copy of the epilogue's code.
+#pragma unroll 1
+            for (int i = 0; i < kVec; ++i) {
+                epilogue.store_vector(args, row + (i ^ 1), col, make_float4(q[0].x, q[1].x, q[2].x, q[3].x));
+#pragma unroll
+                for (int j = 0; j < kVec; ++j) q[j] = make_float4(q[j].y, q[j].z, q[j].w, q[j].x);
+            }
+        });
     }
 };
 
 }  // namespace ffma_gemm
 
-#define FFMA_SPECIALIZED(NAME, BM, BN)                                                                     \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::Specialized<BM, BN>::kThreads), 1)            \
+#define FFMA_SPECIALIZED(NAME, BM, BN, TM, TN)                                                             \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::Specialized<BM, BN, TM, TN>::kThreads), 1)    \
         NAME(const __grid_constant__ GemmArgs args) {                                                      \
         extern __shared__ __align__(128) unsigned char shared_bytes[];                                     \
-        using Kernel = ffma_gemm::Specialized<BM, BN>;                                                     \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN>;                                             \
         Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes));                               \
     }
 
-FFMA_SPECIALIZED(ffma_specialized_128x256_sm90, 128, 256)
-FFMA_SPECIALIZED(ffma_specialized_256x128_sm90, 256, 128)
+FFMA_SPECIALIZED(ffma_specialized_128x256_sm90, 128, 256, 8, 16)
+FFMA_SPECIALIZED(ffma_specialized_128x128_sm90, 128, 128, 8, 8)
 
 #endif  // sm_90a

@@ -193,6 +193,7 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us)
         k: Some(case.k),
         batch: Some(case.batch),
         split_k: (plan.split_k > 1).then_some(plan.split_k),
+        stream_ranges: plan.stream_k.map(|way| way.ranges),
         predicted_us: (bench == "sgemm").then(|| rounded(plan.predicted_us, 2)),
         cold: case.cold.then_some(true),
         us: Some(rounded(us, 3)),

@@ -75,9 +75,9 @@ pub fn plans(case: &Case, rows: &[Row]) {
             (false, false) => "",
         };
         println!(
-            "  {:<36} k in {:<2} {us:>10.2} µs  predicted {:>10.2} µs  ratio {:.3}  {remark}",
+            "  {:<36} k in {:<3} {us:>10.2} µs  predicted {:>10.2} µs  ratio {:.3}  {remark}",
             row.kernel.as_deref().unwrap_or_default(),
-            row.split_k.unwrap_or(1),
+            row.stream_ranges.or(row.split_k).unwrap_or(1),
             row.predicted_us.unwrap_or_default(),
             row.speedup.unwrap_or_default(),
         );

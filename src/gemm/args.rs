@@ -44,8 +44,10 @@ pub struct GemmArgs {
     pub bias: u64,
     /// Elements between neighbours of the bias
     pub bias_stride: i64,
-    /// Device address for split-K, or 0
+    /// Device address of scratch memory, or 0
     pub workspace: u64,
+    /// A multiple of 4 that no other launch has, where blocks raise flags for each other
+    pub epoch: u64,
     /// Rows of A and D
     pub m: i32,
     /// Columns of B and D
@@ -60,6 +62,10 @@ pub struct GemmArgs {
     pub split_k: i32,
     /// Length of a slice
     pub k_slice: i32,
+    /// Tiles that one block computes alone, where k is cut by stream-K
+    pub whole_tiles: i32,
+    /// Ranges into which the k of all other tiles is cut; 0: no stream-K
+    pub stream_ranges: i32,
     /// Rows of tiles that are walked together
     pub group_m: i32,
     /// How A may be read
@@ -89,15 +95,15 @@ pub struct GemmArgs {
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(size_of::<GemmOperand>() == 56, "gemm_args.cuh has this size");
-    assert!(size_of::<GemmArgs>() == 384, "gemm_args.cuh has this size");
+    assert!(size_of::<GemmArgs>() == 400, "gemm_args.cuh has this size");
     assert!(offset_of!(GemmArgs, bias) == 280);
-    assert!(offset_of!(GemmArgs, m) == 304);
-    assert!(offset_of!(GemmArgs, batch_dims) == 320);
-    assert!(offset_of!(GemmArgs, split_k) == 336);
-    assert!(offset_of!(GemmArgs, a_access) == 348);
-    assert!(offset_of!(GemmArgs, activation) == 352);
-    assert!(offset_of!(GemmArgs, residual_access) == 364);
-    assert!(offset_of!(GemmArgs, alpha_at) == 368);
+    assert!(offset_of!(GemmArgs, m) == 312);
+    assert!(offset_of!(GemmArgs, batch_dims) == 328);
+    assert!(offset_of!(GemmArgs, split_k) == 344);
+    assert!(offset_of!(GemmArgs, a_access) == 364);
+    assert!(offset_of!(GemmArgs, activation) == 368);
+    assert!(offset_of!(GemmArgs, residual_access) == 380);
+    assert!(offset_of!(GemmArgs, alpha_at) == 384);
 };
 
 // SAFETY: `repr(C)`, no padding, no pointers to host memory: the bytes may be copied to the device as they are.

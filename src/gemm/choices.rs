@@ -17,6 +17,8 @@ pub struct Choice {
     pub kernel: String,
     /// Slices of k.
     pub split_k: u32,
+    /// Ranges into which stream-K cuts k; 0: none.
+    pub stream_ranges: u32,
     /// Its time, in µs.
     pub us: f64,
 }
@@ -109,6 +111,7 @@ mod tests {
         Choice {
             kernel: kernel.into(),
             split_k: 2,
+            stream_ranges: 0,
             us: 12.5,
         }
     }

@@ -4,6 +4,7 @@
 //! average there); a predicted time itself may be off by a fifth.
 
 use super::kernels::{Arithmetic, Grid, KernelSpec};
+use super::plan::Cut;
 use super::problem::GemmProblem;
 use crate::device::DeviceInfo;
 
@@ -23,6 +24,11 @@ const fn cluster(blocks: u32) -> (f64, f64) {
         _ => (1.6, 0.91),
     }
 }
+
+/// What bringing the pieces of tiles together costs at the end of a launch, in µs, and what a block loses between pieces of
+/// two tiles.
+const STREAM_K_US: f64 = 2.0;
+const STRADDLE_US: f64 = 2.5;
 
 /// The costs of a kernel's block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,13 +58,14 @@ impl Cost {
     }
 }
 
-/// The time of `problem` in µs with k in `split_k` slices of `k_slice`, by arithmetic or by memory, whichever is longer.
-/// Infinite for a kernel whose costs are unknown.
-pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo, split_k: u32, k_slice: u32) -> f64 {
+/// The time of `problem` in µs with k cut in this way, in slices of `k_slice` if by a cluster; by arithmetic or by memory,
+/// whichever is longer. Infinite for a kernel whose costs are unknown.
+pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo, cut: Cut, k_slice: u32) -> f64 {
     let Some(cost) = spec.cost else {
         return f64::INFINITY;
     };
     let tile = spec.tile;
+    let split_k = if let Cut::Cluster(slices) = cut { slices } else { 1 };
     let (split_us, share) = cluster(split_k);
     let slots = ((device.sm_count as f64 * share) as u32 / split_k * split_k).max(1) as usize;
     let blocks = spec.units(problem).saturating_mul(match spec.grid {
@@ -66,19 +73,30 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         _ => split_k as usize,
     });
 
-    let flops = 2.0 * tile.bm as f64 * tile.bn as f64 * (k_slice as f64 / tile.bk as f64).ceil() * tile.bk as f64;
+    let step_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * tile.bk as f64;
+    let flops = step_flops * (k_slice as f64 / tile.bk as f64).ceil();
     let peak = device.peak_flops_per_us(spec.arithmetic);
     // The time of a multiprocessor that works on so many blocks at once.
     let together = |blocks: f64| {
         let rate = peak * (cost.full as f64).min(cost.solo as f64 * blocks);
         cost.setup_us as f64 + blocks * flops / rate
     };
-    let wave = slots * cost.resident as usize;
-    let rest = blocks % wave;
-    let mut arithmetic_us = (blocks / wave) as f64 * together(cost.resident as f64);
-    if rest > 0 {
-        arithmetic_us += together(rest.div_ceil(slots) as f64);
-    }
+    let arithmetic_us = if let Cut::StreamK(way) = cut {
+        // A range of more than a tile begins another one, or two; between pieces a block loses what a tile's setup takes.
+        let range_us = way.cut_steps.div_ceil(way.ranges) as f64 * step_flops / (peak * cost.full as f64);
+        let tiles = f64::from(way.share() / way.steps);
+        let straddle_us = if way.straddles() { STRADDLE_US } else { 0.0 };
+        (way.whole_tiles / way.blocks) as f64 * together(1.0)
+            + range_us
+            + (1.0 + tiles) * cost.setup_us as f64
+            + STREAM_K_US
+            + straddle_us
+    } else {
+        let wave = slots * cost.resident as usize;
+        let rest = blocks % wave;
+        let rest_us = if rest > 0 { together(rest.div_ceil(slots) as f64) } else { 0.0 };
+        (blocks / wave) as f64 * together(cost.resident as f64) + rest_us
+    };
     // GB/s to bytes/µs: 1e3.
     let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * cost.stream as f64);
     LAUNCH_US + split_us + arithmetic_us.max(memory_us)

@@ -106,7 +106,8 @@ pub enum Grid {
     Tiles,
     /// `(units, 1, 1)`: the kernel finds out which unit a block is.
     Units,
-    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`.
+    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`, and
+    /// with stream-K as many blocks as that says.
     Persistent,
     /// Clusters of two blocks whose tiles are neighbours along this side, and go on to further pairs:
     /// `(2·min(pairs, multiprocessors / 2), 1, 1)`.
@@ -121,6 +122,9 @@ pub enum SplitK {
     /// The slices of a tile are the blocks of a cluster (2, 4 or 8), which add their sums through distributed shared
     /// memory. Compute capability 9.0 and newer; elsewhere k stays whole.
     Cluster,
+    /// The last tiles are cut into ranges of equal length, one a block, whatever the number of tiles, and pieces come
+    /// together through the workspace: [`StreamK`](super::stream_k::StreamK).
+    StreamK,
 }
 
 /// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
@@ -288,19 +292,19 @@ impl KernelSpec {
     }
 
     /// The same for large problems on Hopper, with warps that only multiply and warps that only load.
-    const fn ffma_specialized(name: &'static str, tile: Tile, cost: Cost) -> Self {
+    const fn ffma_specialized(name: &'static str, tile: Tile, shared: u32, cost: Cost) -> Self {
         KernelSpec {
             file: "ffma/ffma_specialized_sm90",
             summary: "FP32 multiply-adds, any layout, producer and math warps",
             grid: Grid::Persistent,
-            split_k: SplitK::Cluster,
+            split_k: SplitK::StreamK,
             needs: Needs {
                 only_capability: Some(90),
                 ..Needs::ANY
             },
             ..KernelSpec::ffma(name, tile, 384, cost)
         }
-        .dynamic_shared(229_440)
+        .dynamic_shared(shared)
     }
 
     /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
@@ -1206,12 +1210,14 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_440,
         Cost::measured(0.78, 0.780, 1, 6.0, 0.75),
     ),
     KernelSpec::ffma_specialized(
-        "ffma_specialized_256x128_sm90",
-        Tile::block(256, 128, 16).warp(64, 64).thread(8, 16).stages(4),
-        Cost::measured(0.77, 0.770, 1, 6.0, 0.75),
+        "ffma_specialized_128x128_sm90",
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_136,
+        Cost::measured(0.77, 0.770, 1, 5.0, 0.75),
     ),
 ];
 

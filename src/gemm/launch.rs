@@ -5,7 +5,10 @@ use super::plan::{Addresses, Plan};
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
+use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 
 /// Stream-ordered scratch memory for the length of one launch.
 struct Workspace {
@@ -59,6 +62,7 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
     };
     let workspace = Workspace::allocate(plan.workspace_bytes, stream)?;
     let mut args: GemmArgs = plan.args(at, alpha, beta, workspace.address);
+    args.epoch = next_epoch();
     let mut parameters = [std::ptr::from_mut(&mut args).cast(), null_mut(), null_mut()];
     if let Some([a, b]) = &mut maps {
         parameters[1] = std::ptr::from_mut(a).cast();
@@ -85,6 +89,14 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
             .map_err(|e| Error::driver("launching a product", e));
     // The workspace goes back even where the launch failed; the launch's error is the one to report.
     launched.and(workspace.free())
+}
+
+/// A multiple of 4 that no launch had before. Blocks raise flags to it in memory whose old contents may be anything, also
+/// what a launch of another process left there: numbers start anywhere.
+fn next_epoch() -> u64 {
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(std::process::id())));
+    next.fetch_add(1, Ordering::Relaxed) << 2
 }
 
 /// That so many blocks, neighbours along x, are a cluster.

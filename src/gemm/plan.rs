@@ -5,6 +5,7 @@ use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
 use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
 use super::problem::{Access, GemmProblem, OperandLayout};
+use super::stream_k::StreamK;
 use super::tensor_map::TensorMap;
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
@@ -23,6 +24,17 @@ const CLUSTERS_SINCE: u32 = 90;
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 
+/// How a plan cuts k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Not at all.
+    Whole,
+    /// Into so many slices, one a block of a cluster.
+    Cluster(u32),
+    /// Into ranges of equal length, one a block.
+    StreamK(StreamK),
+}
+
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
@@ -38,6 +50,8 @@ pub struct Plan {
     pub split_k: u32,
     /// Length of a slice of k.
     pub k_slice: u32,
+    /// How the last tiles are shared among all blocks, if they are.
+    pub stream_k: Option<StreamK>,
     /// Rows of tiles that are walked together.
     pub group_m: u32,
     /// Bytes of stream-ordered scratch memory.
@@ -119,38 +133,48 @@ impl Plan {
             }),
             None => Ok(Plan::variants(spec, problem, device)
                 .min_by(cheaper)
-                .unwrap_or_else(|| Plan::with(spec, problem, device, 1))),
+                .unwrap_or_else(|| Plan::with(spec, problem, device, Cut::Whole))),
         }
     }
 
-    /// This kernel with k whole and with every cut of k that leaves no slice empty.
+    /// This kernel with k whole and with every cut of k that may pay and leaves no slice empty.
     pub fn variants(
         spec: &'static KernelSpec,
         problem: GemmProblem,
         device: &DeviceInfo,
     ) -> impl Iterator<Item = Plan> + 'static {
         let device = *device;
-        let cuts: &[u32] = match spec.split_k {
-            SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => &CLUSTER_SPLITS,
-            SplitK::Cluster | SplitK::Never => &[],
-        };
+        let (mut clusters, mut stream): (&[u32], _) = (&[], None);
         let units = spec.units(&problem);
-        std::iter::once(1)
-            .chain(cuts.iter().copied().filter(move |&cut| {
-                // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
-                let steps = problem.k.div_ceil(spec.tile.bk as usize);
-                let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
-                whole && units * (cut as usize) < 2 * device.sm_count as usize
-            }))
+        let steps = problem.k.div_ceil(spec.tile.bk as usize);
+        match spec.split_k {
+            SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => clusters = &CLUSTER_SPLITS,
+            SplitK::StreamK => stream = Some(StreamK::ways(units, steps, device.sm_count.max(1))),
+            SplitK::Cluster | SplitK::Never => {}
+        }
+        let clusters = clusters.iter().copied().filter(move |&cut| {
+            // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
+            let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
+            whole && units * (cut as usize) < 2 * device.sm_count as usize
+        });
+        std::iter::once(Cut::Whole)
+            .chain(clusters.map(Cut::Cluster))
+            .chain(stream.into_iter().flatten().map(Cut::StreamK))
             .map(move |cut| Plan::with(spec, problem, &device, cut))
     }
 
-    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo, split_k: u32) -> Self {
+    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo, cut: Cut) -> Self {
         let [tiles_m, tiles_n] = spec.tiles(&problem);
         let units = spec.units(&problem) as u32;
         let sms = device.sm_count.max(1);
-        let (grid, cluster) = match spec.grid {
-            Grid::Tiles => (
+        let (split_k, stream_k) = match cut {
+            Cut::Whole => (1, None),
+            Cut::Cluster(slices) => (slices, None),
+            Cut::StreamK(way) => (1, Some(way)),
+        };
+        let (grid, cluster) = match (spec.grid, stream_k) {
+            (_, Some(way)) => ([way.blocks, 1, 1], 1),
+            (Grid::Tiles, None) => (
                 [
                     tiles_n as u32,
                     tiles_m.min(MAX_GRID_YZ) as u32,
@@ -158,15 +182,16 @@ impl Plan {
                 ],
                 1,
             ),
-            Grid::Units => ([units * split_k, 1, 1], split_k),
-            Grid::Persistent if split_k > 1 => ([units * split_k, 1, 1], split_k),
-            Grid::Persistent => ([units.min(sms), 1, 1], 1),
-            Grid::Pairs(_) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
+            (Grid::Units, None) => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, None) if split_k > 1 => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, None) => ([units.min(sms), 1, 1], 1),
+            (Grid::Pairs(_), None) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
         };
         let k_slice = match split_k {
             1 => problem.k as u32,
             _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
         };
+        let outputs = (spec.tile.bm * spec.tile.bn) as usize;
         Plan {
             kernel: spec,
             problem,
@@ -174,10 +199,16 @@ impl Plan {
             cluster,
             split_k,
             k_slice,
+            stream_k,
             group_m: GROUP_M,
-            workspace_bytes: 0,
-            predicted_us: predict_us(spec, &problem, device, split_k, k_slice),
+            workspace_bytes: stream_k.map_or(0, |way| way.workspace_bytes(outputs)),
+            predicted_us: predict_us(spec, &problem, device, cut, k_slice),
         }
+    }
+
+    /// Ranges into which stream-K cuts k; 0: none.
+    pub fn stream_ranges(&self) -> u32 {
+        self.stream_k.map_or(0, |way| way.ranges)
     }
 
     /// What the copy engine has to know of A and B, for a kernel that reads them through it.
@@ -210,7 +241,8 @@ impl Plan {
         ])
     }
 
-    /// The argument of the kernel: this plan with addresses and scalars. Pure, so that it can be checked anywhere.
+    /// The argument of the kernel: this plan with addresses and scalars. Pure, so that it can be checked anywhere; a launch
+    /// adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
         let (m, n, k, dtype) = (problem.m, problem.n, problem.k, problem.dtype);
@@ -239,6 +271,7 @@ impl Plan {
             bias: if problem.epilogue.bias { at.bias } else { 0 },
             bias_stride: at.bias_stride,
             workspace,
+            epoch: 0,
             m: m as i32,
             n: n as i32,
             k: k as i32,
@@ -246,6 +279,8 @@ impl Plan {
             batch_dims: problem.batch_dims.map(|dim| dim as i32),
             split_k: self.split_k as i32,
             k_slice: self.k_slice as i32,
+            whole_tiles: self.stream_k.map_or(0, |way| way.whole_tiles as i32),
+            stream_ranges: self.stream_ranges() as i32,
             group_m: self.group_m as i32,
             a_access: problem.a.access(m, k, dtype),
             b_access: problem.b.access(k, n, dtype),
@@ -282,6 +317,10 @@ impl fmt::Display for Plan {
         )?;
         if self.split_k > 1 {
             write!(f, ", k in {} slices of {}", self.split_k, self.k_slice)?;
+        }
+        if let Some(way) = &self.stream_k {
+            let bk = self.kernel.tile.bk;
+            write!(f, ", the k of all tiles but {} in {} ranges of {}", way.whole_tiles, way.ranges, way.share() * bk)?;
         }
         write!(f, ", about {:.1} µs", self.predicted_us)
     }
@@ -417,6 +456,7 @@ mod tests {
             for spec in kernels::TABLE {
                 let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
                 for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
+                    assert_eq!(plan.workspace_bytes > 0, plan.stream_k.is_some(), "{plan}");
                     assert!((plan.split_k - 1) * plan.k_slice < k as u32, "{plan}");
                     assert!(plan.split_k * plan.k_slice >= k as u32, "{plan}");
                 }
@@ -483,6 +523,13 @@ mod tests {
             cluster: 1,
             split_k: 2,
             k_slice: 5,
+            stream_k: Some(StreamK {
+                steps: 10,
+                whole_tiles: 3,
+                cut_steps: 40,
+                ranges: 4,
+                blocks: 4,
+            }),
             group_m: 8,
             workspace_bytes: 64,
             predicted_us: 0.0,
@@ -506,6 +553,7 @@ mod tests {
         assert_eq!(args.residual, GemmOperand::ABSENT, "the problem has no residual");
         assert_eq!((args.bias, args.bias_stride, args.workspace), (0x6000, 2, 0x7000));
         assert_eq!((args.split_k, args.k_slice, args.group_m), (2, 5, 8));
+        assert_eq!((args.whole_tiles, args.stream_ranges), (3, 4));
         assert_eq!((args.alpha, args.beta), (0.5, 2.0));
         assert_eq!((args.alpha_at, args.beta_at), (0, 0), "the values count");
         problem.epilogue.device_scalars = true;

@@ -59,6 +59,7 @@ pub fn tune(problem: &GemmProblem) -> Result<Plan> {
     let choice = Choice {
         kernel: plan.kernel.name.to_string(),
         split_k: plan.split_k,
+        stream_ranges: plan.stream_ranges(),
         us,
     };
     if let Err(error) = choices.insert(&problem, choice) {
@@ -89,8 +90,11 @@ fn device_words() -> Result<(String, String)> {
 
 /// The plan that a choice names, if this build still has it.
 fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Option<Plan> {
-    Plan::candidates(problem, context.info())
-        .find(|plan| plan.kernel.name == choice.kernel && plan.split_k == choice.split_k && plan.is_built())
+    Plan::candidates(problem, context.info()).find(|plan| {
+        plan.kernel.name == choice.kernel
+            && (plan.split_k, plan.stream_ranges()) == (choice.split_k, choice.stream_ranges)
+            && plan.is_built()
+    })
 }
 
 /// The fastest candidate and its time in µs.
