@@ -97,7 +97,10 @@ pub fn paces(case: &Case, rows: &[Row]) {
         );
     }
     if let Some(row) = rows.first() {
-        let repacked = row.repacked.as_ref().map_or(String::new(), |names| format!(", {names} written anew"));
+        let repacked = row
+            .repacked
+            .as_ref()
+            .map_or(String::new(), |names| format!(", {names} written anew"));
         let precision = row.precision.as_deref().unwrap_or_default();
         println!("  {precision} {}{repacked}", row.kernel.as_deref().unwrap_or_default());
     }

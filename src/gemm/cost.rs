@@ -120,7 +120,11 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
     } else {
         let wave = slots * cost.resident as usize;
         let rest = blocks % wave;
-        let rest_us = if rest > 0 { together(rest.div_ceil(slots) as f64) } else { 0.0 };
+        let rest_us = if rest > 0 {
+            together(rest.div_ceil(slots) as f64)
+        } else {
+            0.0
+        };
         (blocks / wave) as f64 * together(cost.resident as f64) + rest_us
     };
     // GB/s to bytes/µs: 1e3.

@@ -2,9 +2,9 @@
 
 use super::args::GemmArgs;
 use super::plan::{Addresses, Plan};
-use crate::transpose;
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
+use crate::transpose;
 use cudarc::driver::{result, sys};
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;

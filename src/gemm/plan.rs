@@ -258,7 +258,9 @@ impl Plan {
     /// The addresses that the kernel gets, with operands that are written anew in their place in the workspace.
     pub fn addresses(&self, at: &Addresses, workspace: u64) -> Addresses {
         let place = |repack: &Option<repack::Repack>, address: u64| {
-            repack.as_ref().map_or(address, |repack| workspace + repack.offset as u64)
+            repack
+                .as_ref()
+                .map_or(address, |repack| workspace + repack.offset as u64)
         };
         let [a, b] = &self.repacks;
         Addresses {
@@ -382,7 +384,13 @@ impl fmt::Display for Plan {
         }
         if let Some(way) = &self.stream_k {
             let bk = self.kernel.tile.bk;
-            write!(f, ", the k of all tiles but {} in {} ranges of {}", way.whole_tiles, way.ranges, way.share() * bk)?;
+            write!(
+                f,
+                ", the k of all tiles but {} in {} ranges of {}",
+                way.whole_tiles,
+                way.ranges,
+                way.share() * bk
+            )?;
         }
         for (name, repack) in ["A", "B"].iter().zip(&self.repacks) {
             match repack {
@@ -464,7 +472,11 @@ impl fmt::Display for Explanation {
         }
         for plan in &self.repacked {
             let name = plan.kernel.name;
-            writeln!(f, "  {name:<40} {:>10.1} µs with operands written anew", plan.predicted_us)?;
+            writeln!(
+                f,
+                "  {name:<40} {:>10.1} µs with operands written anew",
+                plan.predicted_us
+            )?;
         }
         match &self.choice {
             Ok(plan) => write!(f, "chosen: {plan}"),
@@ -531,7 +543,13 @@ mod tests {
         let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
         let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
         assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
-        let mut short = GemmProblem::new(2048, 2048, 64, OperandLayout::row_major(64), OperandLayout::col_major(64));
+        let mut short = GemmProblem::new(
+            2048,
+            2048,
+            64,
+            OperandLayout::row_major(64),
+            OperandLayout::col_major(64),
+        );
         let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
         assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
         assert!(explain(&short, &DeviceInfo::H100).to_string().contains("more exact"));
@@ -576,10 +594,7 @@ mod tests {
             assert!(b.offset >= a.offset + a.bytes && b.offset % repack::ALIGN == 0, "{odd}");
             assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
             let at = odd.addresses(&Addresses::default(), 1 << 20);
-            assert_eq!(
-                (at.a, at.b),
-                ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64)
-            );
+            assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));
         }
     }
 
