@@ -107,6 +107,17 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// ---- shared memory by its 32-bit address. PTX: "ld.shared" -----------------------------------------------------
+
+// Reads 16 bytes: for addresses that are computed bit by bit, where a pointer would hide from the compiler that it is one to
+// shared memory.
+__device__ __forceinline__ float4 load_shared_vector(uint32_t address) {
+    float4 value;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "r"(address) : "memory");
+    return value;
+}
+
 // ---- named barriers. PTX: "bar{.cta}.sync" ---------------------------------------------------------------------
 
 // A barrier of `threads` threads of the block (a multiple of 32); identifier 0 is __syncthreads().

@@ -25,6 +25,15 @@ const fn cluster(blocks: u32) -> (f64, f64) {
     }
 }
 
+/// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
+const EXCHANGE_US: f64 = 1.5;
+
+/// What bringing the pieces of tiles together costs at the end of a stream-K launch, with what each piece of a tile adds, and
+/// what a block loses between pieces of two tiles: as parts of what a block takes beside its multiplications.
+const STREAM_K_FINISH: f64 = 0.85;
+const STREAM_K_PIECE: f64 = 0.027;
+const STREAM_K_STRADDLE: f64 = 0.7;
+
 /// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where
 /// threads read the operands: 61 % of the rate are left at 4097³ with both.
 const SINGLE_ELEMENTS: f64 = 0.3;
@@ -43,13 +52,6 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     let single = |access: &&Access| !matches!(access, Access::RowVector | Access::ColVector);
     accesses.iter().filter(single).count()
 }
-
-/// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
-const EXCHANGE_US: f64 = 1.5;
-/// What bringing the pieces of tiles together costs at the end of a launch, in µs, and what a block loses between pieces of
-/// two tiles.
-const STREAM_K_US: f64 = 2.0;
-const STRADDLE_US: f64 = 2.5;
 
 /// The costs of a kernel's block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,15 +110,13 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         cost.setup_us as f64 + blocks * flops / rate
     };
     let arithmetic_us = if let Cut::StreamK(way) = cut {
-        // A range of more than a tile begins another one, or two; between pieces a block loses what a tile's setup takes.
         let range_us = way.cut_steps.div_ceil(way.ranges) as f64 * step_flops / (peak * cost.full as f64);
+        // What a range longer than a tile ends beside its last piece.
         let tiles = f64::from(way.share() / way.steps);
-        let straddle_us = if way.straddles() { STRADDLE_US } else { 0.0 };
-        (way.whole_tiles / way.blocks) as f64 * together(1.0)
-            + range_us
-            + (1.0 + tiles) * cost.setup_us as f64
-            + STREAM_K_US
-            + straddle_us
+        let straddles = if way.straddles() { STREAM_K_STRADDLE } else { 0.0 };
+        let pieces = f64::from(way.steps) / f64::from(way.share());
+        let setups = 1.0 + tiles + STREAM_K_FINISH + STREAM_K_PIECE * pieces + straddles;
+        f64::from(way.whole_tiles / way.blocks) * together(1.0) + range_us + setups * cost.setup_us as f64
     } else {
         let wave = slots * cost.resident as usize;
         let rest = blocks % wave;

@@ -231,8 +231,8 @@ impl Plan {
             1 => problem.k as u32,
             _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
         };
-        // The workspace has the kernel's own part first, then the operands that are written anew.
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
+        // The workspace has the kernel's own part first, then the operands that are written anew.
         let mut workspace_bytes = stream_k.map_or(0, |way| way.workspace_bytes(outputs));
         let mut predicted_us = predict_us(spec, &problem, device, cut, k_slice);
         for repack in repacks.iter_mut().flatten() {

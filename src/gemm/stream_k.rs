@@ -23,7 +23,7 @@ impl StreamK {
     /// that divide tiles evenly, so that no block works on two tiles. Empty where the tiles are whole waves.
     pub fn ways(tiles: usize, steps: usize, sms: u32) -> impl Iterator<Item = StreamK> {
         let waves = tiles / sms as usize;
-        // One wave more than the rest is cut: each tile then has two pieces only, or three.
+        // One wave more than the rest is cut: a tile then has two pieces, or three.
         let whole_tiles = waves.saturating_sub(1) * sms as usize;
         let cut_steps = (tiles - whole_tiles) * steps;
         let cuts = tiles % sms as usize != 0 && cut_steps < i32::MAX as usize - sms as usize;
