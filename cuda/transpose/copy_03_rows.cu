@@ -11,6 +11,7 @@
 // Origin: this project.
 // Traffic: each element is read once and written once; rows below 32 bytes are read in sectors of 32. Arithmetic: about
 // five integer operations for each dimension and element.
+#include "../common/ptx.cuh"
 #include "../common/transpose_args.cuh"
 
 namespace {
@@ -35,6 +36,7 @@ struct Place {
 template <int SIZE, int UNROLL>
 __device__ __forceinline__ void copy_rows(const TransposeArgs& args) {
     using T = typename Bits<SIZE>::Type;
+    ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
     const uint32_t count = args.tiles_inner.value * args.tiles_matrix.value * args.outer_count;
     const uint32_t first = blockIdx.x * (kThreads * UNROLL) + threadIdx.x;
 

@@ -9,6 +9,7 @@
 // Needs: unit strides; rows of source and destination that start on 16 bytes. Any number of rows and columns.
 // Origin: this project.
 // Traffic: each element is read once and written once, in whole sectors. Arithmetic: byte permutation only.
+#include "../common/ptx.cuh"
 #include "../common/transpose_args.cuh"
 #include "../common/transpose_tile.cuh"
 
@@ -66,6 +67,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
     constexpr int kRows = WARP_ROWS * kLaneRows * V;
     constexpr int kStep = WARP_COLS * kLaneCols * V;
     constexpr int kCols = MICRO_TILES * kStep;
+    ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
     const Tile<T> tile = Tile<T>::template at<kRows, kCols>(args, tile_index(args, blockIdx.x));
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row = (warp % WARP_ROWS * kLaneRows + lane / kLaneCols) * V;
