@@ -547,6 +547,78 @@ fn every_kernel_is_right_for_every_shape_and_view() {
 }
 
 #[test]
+fn operands_that_are_written_anew_give_the_same_products() {
+    let Some(stream) = stream_or_skip("operands_that_are_written_anew_give_the_same_products") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let (row, col, any) = (
+        OperandLayout::row_major,
+        OperandLayout::col_major,
+        OperandLayout::strided,
+    );
+    let mut problems = Vec::new();
+    for (m, n, k) in [(130, 67, 129), (64, 96, 160), (3, 259, 200)] {
+        let strided = any(3 * k as i64 + 1, 3);
+        for (a, b) in [
+            (row(k), row(n)),
+            (row(k), col(k)),
+            (col(m), row(n)),
+            (col(m), col(k)),
+            (strided, row(n + 1)),
+        ] {
+            for offset in [0, 1] {
+                problems.push((GemmProblem::new(m, n, k, a, b), offset));
+            }
+        }
+    }
+    // A batch in two dimensions, one of which B does not have, with gaps between matrices.
+    let (m, n, k) = (66, 35, 70);
+    let (mk, kn, mn) = ((m * k + 5) as i64, (k * n) as i64, (m * n) as i64);
+    let mut batched = GemmProblem::new(m, n, k, col(m), row(n));
+    batched.batch_dims = [1, 1, 3, 2];
+    batched.a.batch_strides = [0, 0, 2 * mk, mk];
+    batched.b.batch_strides = [0, 0, kn, 0];
+    batched.d.batch_strides = [0, 0, 2 * mn, mn];
+    problems.push((batched, 0));
+
+    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+    let (mut ran, mut complaints) = (0, Vec::new());
+    for (i, (mut problem, offset)) in problems.into_iter().enumerate() {
+        for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
+            *layout = aligned_for(DType::F32, *layout, offset);
+        }
+        for precision in Precision::ALL {
+            problem.precision = precision;
+            let case = Case {
+                problem,
+                offset,
+                alpha: 1.0,
+                beta: 0.0,
+            };
+            let prepared = Prepared::<f32>::new(&stream, case, i as u64);
+            let folded = problem.folded();
+            let plans = Plan::candidates(&folded, &device)
+                .filter(|plan| plan.repacks != [None; 2] && plan.is_built() && plan.kernel.name.contains(&filter));
+            for plan in plans.step_by(every()) {
+                ran += 1;
+                if let Some(complaint) = prepared.complaint(&prepared.run(&stream, &plan)) {
+                    complaints.push(format!("{plan}, {case:?}: {complaint}"));
+                }
+            }
+        }
+    }
+    println!("{ran} plans right");
+    let shown = complaints.len().min(10);
+    assert!(
+        complaints.is_empty(),
+        "{} wrong:\n{}",
+        complaints.len(),
+        complaints[..shown].join("\n")
+    );
+}
+
+#[test]
 fn special_values_go_where_ieee_arithmetic_sends_them() {
     let Some(stream) = stream_or_skip("special_values_go_where_ieee_arithmetic_sends_them") else {
         return;

@@ -11,6 +11,7 @@ pub mod kernels;
 pub mod launch;
 pub mod plan;
 pub mod problem;
+pub mod repack;
 pub mod stream_k;
 pub mod tensor_map;
 #[cfg(feature = "cuda")]
