@@ -4,7 +4,7 @@
 // The other kernels read shared memory along m and n, so an operand that is contiguous along k has to be transposed in the
 // registers of a producer. Here nobody transposes: the copy engine (TMA) brings boxes of 32 k as they lie in memory, and a
 // thread reads 16 bytes along k of each of its 8 rows of A and 8 of B: 256 FFMA to 16 reads, 94 %, as with any 8 × 8 tile.
-// One thread issues the copies, so loads cost no registers, and the ring of stages holds 150 KB that are on their way.
+// One thread issues the copies, so loads cost no registers, and the ring of stages holds 140 to 160 KB that are on their way.
 //
 //   stage     rows of A, then rows of B, 128 bytes (32 k) each; chunk c (16 bytes) of row r lies at c ^ r % 8
 //   turn      a math warp reads one chunk of its rows, then multiplies: eight turns a stage
@@ -19,11 +19,15 @@
 // Traffic: (BM + BN) · 128 bytes a stage for BM · BN · 64 FLOP: from 14 FLOP a byte (16 × 128) to 32 (128 × 128) past the L2.
 // W is read once for every BM rows of x; with few rows memory is the limit, at 2.9 of 3.35 TB/s.
 //
-// One tile a block. Where tiles are few, a cluster of split_k blocks cuts the k of each, every block leaves its sums in
-// shared memory, and each adds up and stores its share, always in the order of k: the same bits every time.
+// Two ways to fill the multiprocessors. One tile a block, and where tiles are few, a cluster of split_k blocks cuts the k of
+// each: every block leaves its sums in shared memory, and each adds up and stores its share. That is the quickest end, but
+// tiles times blocks of a cluster are seldom the number of multiprocessors. The kernels called stream have persistent blocks
+// instead, which share the steps of k equally: stream_k.cuh. Sums are always added in the order of k: the same bits every
+// time.
 #include <cuda.h>
 
 #include "../common/copy_coordinates.cuh"
+#include "../common/stream_k.cuh"
 #include "ffma_tile.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -33,7 +37,10 @@ namespace ffma_gemm {
 // Whether groups of warps take stages in turn, or share the chunks of every stage.
 enum class Groups { kInTurn, kShare };
 
-template <int BM, int BN, int LM, Groups GROUPS, int STAGES>
+// How k is cut: by a cluster of blocks, one tile a cluster, or by persistent blocks that share the steps of k.
+enum class Cut { kCluster, kStream };
+
+template <int BM, int BN, int LM, Groups GROUPS, int STAGES, Cut CUT>
 struct KMajor {
     static constexpr int BK = 32;                                // one row of a stage: 128 bytes, the width of the swizzle
     static constexpr int kRowBytes = BK * 4, kChunk = 16, kSwizzle = 8;
@@ -51,9 +58,11 @@ struct KMajor {
     static constexpr int kTurns = kShare ? kRowBytes / kChunk / kGroups : kRowBytes / kChunk;   // of a warp in a stage
     static constexpr int kStep = kShare ? 1 : kGroups;           // from one stage of a group to the next
     static constexpr int kStageBytes = (BM + BN) * kRowBytes;
-    static constexpr int kSumRow = BN + LN;                      // padded, so that the lanes of a warp write to 32 banks
     static constexpr int kQuads = BM * BN / kVec;                // 16-byte pieces of the tile
     static constexpr int kQuadRow = BN / kVec;
+    static constexpr int kEach = kQuads / kMathThreads;          // that a thread stores
+    static constexpr int kTogether = 2;                          // of them, where pieces of a tile come from other blocks
+    using Finish = stream_k::Finish<kMathThreads, kEach, kTogether, kMathBarrier>;
     static_assert(kWarpsM * kWarpM == BM && kWarpsN * kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kGroups * kGroupWarps == kMathWarps, "groups fill the block");
     static_assert(kStep <= STAGES, "each group has a stage to work on");
@@ -63,8 +72,17 @@ struct KMajor {
 
     struct Shared {
         unsigned char stage[STAGES][kStageBytes];
-        float sums[kGroups][BM][kSumRow];
+        float4 sums[kGroups][kQuads];
         uint64_t full[STAGES], empty[STAGES];
+
+        __device__ __forceinline__ typename Finish::Sums& tile() {
+            return *reinterpret_cast<typename Finish::Sums*>(sums[0]);
+        }
+        // After the last tile the stages are free.
+        __device__ __forceinline__ typename Finish::Ahead& parts() {
+            static_assert(sizeof(stage) >= sizeof(typename Finish::Ahead), "parts of a tile take the room of the stages");
+            return *reinterpret_cast<typename Finish::Ahead*>(stage);
+        }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
     static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
@@ -94,14 +112,32 @@ struct KMajor {
         return STEP == LANES ? warp * LANES * 8 + lane : warp / 2 * LANES * 16 + warp % 2 * LANES + lane;
     }
 
-    static __device__ __forceinline__ WorkUnit work_of(const GemmArgs& args) {
+    // A tile, or a part of its k: `steps` stages from k_begin on.
+    struct Work {
+        int batch, row, col, k_begin, steps;
+    };
+
+    // The block's work of this number, if it has so many.
+    static __device__ __forceinline__ bool take(const GemmArgs& args, int number, Work& work) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
-        if (grid.tiles_m > 1 || args.batch > 1 || args.split_k > 1) return work_unit<BM, BN>(args, grid, blockIdx.x);
-        return {0, 0, static_cast<int>(blockIdx.x) * BN, 0, args.k, 0, static_cast<int>(blockIdx.x)};   // no division
+        if constexpr (CUT == Cut::kStream) {
+            stream_k::Piece piece;
+            if (!schedule_of(args, grid).take(number, piece)) return false;
+            const WorkUnit unit = work_unit<BM, BN>(args, grid, piece.tile);
+            work = {unit.batch, unit.row, unit.col, piece.begin * BK, piece.end - piece.begin};
+        } else {
+            if (number > 0) return false;
+            work = {0, 0, static_cast<int>(blockIdx.x) * BN, 0, (args.k - 1) / BK + 1};   // simplest, without a division
+            if (grid.tiles_m > 1 || args.batch > 1 || args.split_k > 1) {
+                const WorkUnit unit = work_unit<BM, BN>(args, grid, blockIdx.x);
+                work = {unit.batch, unit.row, unit.col, unit.k_begin, (unit.k_end - unit.k_begin + BK - 1) / BK};
+            }
+        }
+        return true;
     }
 
-    static __device__ __forceinline__ int stages_of(const WorkUnit& work) {
-        return (work.k_end - work.k_begin + BK - 1) / BK;
+    static __device__ __forceinline__ stream_k::Schedule schedule_of(const GemmArgs& args, const TileGrid& grid) {
+        return {args, grid.units(args), (args.k - 1) / BK + 1};
     }
 
     static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
@@ -116,31 +152,34 @@ struct KMajor {
             }
             ptx::fence_mbarrier_init();
         }
-        const WorkUnit work = work_of(args);
         __syncthreads();
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            if (threadIdx.x == kMathThreads) produce(args, a_map, b_map, shared, work);
+            if (threadIdx.x == kMathThreads) produce(args, a_map, b_map, shared);
         } else {
             ptx::registers_increase_to<kMathRegisters>();
-            multiply(args, shared, work);
+            multiply(args, shared);
         }
     }
 
     // ---- load ----
 
     static __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map,
-                                                   Shared& shared, const WorkUnit& work) {
-        const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
+                                                   Shared& shared) {
         Cursor cursor{0, 0};
-        for (int k = work.k_begin; k < work.k_end; k += BK) {
-            ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
-            uint64_t* full = &shared.full[cursor.stage];
-            unsigned char* stage = shared.stage[cursor.stage];
-            ptx::mbarrier_arrive_expect_bytes(full, kStageBytes);
-            ptx::tma_load_5d(stage + BM * kRowBytes, &b_map, full, k, work.col, b.x, b.y, b.z);
-            ptx::tma_load_5d(stage, &a_map, full, k, work.row, a.x, a.y, a.z);
-            cursor.advance(1);
+        Work work;
+        for (int number = 0; take(args, number, work); ++number) {
+            const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
+            for (int step = 0; step < work.steps; ++step) {
+                const int k = work.k_begin + step * BK;
+                ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
+                uint64_t* full = &shared.full[cursor.stage];
+                unsigned char* stage = shared.stage[cursor.stage];
+                ptx::mbarrier_arrive_expect_bytes(full, kStageBytes);
+                ptx::tma_load_5d(stage + BM * kRowBytes, &b_map, full, k, work.col, b.x, b.y, b.z);
+                ptx::tma_load_5d(stage, &a_map, full, k, work.row, a.x, a.y, a.z);
+                cursor.advance(1);
+            }
         }
     }
 
@@ -157,8 +196,9 @@ struct KMajor {
         }
 
         // One chunk: four products of a column of A's and a row of B's factors. All reads come before the first FFMA: the
-        // warp barrier keeps the compiler from mixing them, which would cost it the order that spares the register banks.
-        // What a warp waits for meanwhile is the other warp's time.
+        // warp barrier keeps the compiler from mixing them, which would cost it the order that spares the register banks (62
+        // conflicts in place of 5). It does so where the compiler cannot tell that the warp is together anyway. While this
+        // warp waits for its reads, another multiplies.
         __device__ __forceinline__ void multiply(uint32_t a_address, uint32_t b_address) {
             float a[TM][kVec], b[TN][kVec];
 #pragma unroll
@@ -195,44 +235,58 @@ struct KMajor {
         }
     };
 
-    static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, const WorkUnit& work) {
+    static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared) {
         const int thread = threadIdx.x, lane = thread % kWarp, warp = thread / kWarp;
-        const int group = warp / kGroupWarps, in_group = warp % kGroupWarps;
+        const int group = ptx::recompute(warp) / kGroupWarps, in_group = warp % kGroupWarps;   // not known: see Tile::multiply
         const int row = first<LM, kRowStep>(in_group / kWarpsN, Lanes<LM, LN>::m(lane));
         const int col = first<LN, kColStep>(in_group % kWarpsN, Lanes<LM, LN>::n(lane));
-        const int stages = stages_of(work);
         const uint32_t ring = ptx::shared_address(shared.stage);
         const uint32_t a_lane = ring + row * kRowBytes + row % kSwizzle * kChunk;
         const uint32_t b_lane = ring + (BM + col) * kRowBytes + col % kSwizzle * kChunk;
         const uint32_t first_chunk = kShare ? group * kTurns * kChunk : 0;
 
-        Tile tile;
-        tile.clear();
         Cursor cursor{kShare ? 0 : group, 0};
+        int next = cursor.stage;   // the group's next step, counted from the first of this work
+        Work work;
+        for (int number = 0; take(args, number, work); number = ptx::recompute(number + 1)) {
+            Tile tile;
+            tile.clear();
 #pragma unroll 1
-        for (int stage = cursor.stage; stage < stages; stage += kStep) {
-            const uint32_t at = cursor.stage * kStageBytes;
-            ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+            for (; next < work.steps; next += kStep) {
+                const uint32_t at = cursor.stage * kStageBytes;
+                ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
 #pragma unroll 1
-            for (uint32_t chunk = first_chunk; chunk < first_chunk + kTurns * kChunk; chunk += kChunk)
-                tile.multiply((a_lane + at) ^ chunk, (b_lane + at) ^ chunk);
-            __syncwarp();
-            if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
-            cursor.advance(kStep);
-        }
+                for (uint32_t chunk = first_chunk; chunk < first_chunk + kTurns * kChunk; chunk += kChunk)
+                    tile.multiply((a_lane + at) ^ chunk, (b_lane + at) ^ chunk);
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
+                cursor.advance(kStep);
+            }
+            next -= work.steps;
 
-        tile.pair_registers(args.m <= 0, reinterpret_cast<float4*>(shared.sums) + thread);
-        float* sums = &shared.sums[group][row][col];
+            tile.pair_registers(args.m <= 0, shared.sums[0] + thread);
+            if (number > 0) ptx::named_barrier_sync(kMathBarrier, kMathThreads);   // nobody reads the last tile's sums any more
+            float* sums = reinterpret_cast<float*>(shared.sums[group]);
 #pragma unroll
-        for (int i = 0; i < TM; ++i)
+            for (int i = 0; i < TM; ++i)
 #pragma unroll
-            for (int j = 0; j < TN; ++j)
-                sums[i * kRowStep * kSumRow + j * kColStep] = tile.sum[i][j][0] + tile.sum[i][j][1];
-        ptx::named_barrier_sync(kMathBarrier, kMathThreads);
-        store(args, shared, work, thread);
+                for (int j = 0; j < TN; ++j)
+                    sums[place_of(row + i * kRowStep, col + j * kColStep)] = tile.sum[i][j][0] + tile.sum[i][j][1];
+            ptx::named_barrier_sync(kMathBarrier, kMathThreads);
+            if constexpr (CUT == Cut::kStream) store_piece(args, shared, ptx::recompute(number), ptx::recompute(thread));
+            else store(args, shared, work, thread);
+        }
     }
 
     // ---- store ----
+
+    // Sums lie in shared memory row by row. The quads of a row are permuted, so that the lanes of a warp, LM rows by LN
+    // columns, write to 32 banks.
+    static __device__ __forceinline__ int permutation(int row) { return row % LM * (LN / kVec); }
+    static __device__ __forceinline__ int place_of(int row, int col) {
+        return (row * kQuadRow + (col / kVec ^ permutation(row))) * kVec + col % kVec;
+    }
+    static_assert(LM * LN / kVec <= kQuadRow, "a permutation stays within a row");
 
     static __device__ __forceinline__ void add(float4& sum, float4 part) {
         sum.x += part.x;
@@ -241,38 +295,62 @@ struct KMajor {
         sum.w += part.w;
     }
 
-    static __device__ __forceinline__ float4* quad_of(Shared& shared, int group, int quad) {
-        return reinterpret_cast<float4*>(&shared.sums[group][quad / kQuadRow][quad % kQuadRow * kVec]);
-    }
-
-    static __device__ __forceinline__ float4 sum_groups(Shared& shared, int quad) {
-        float4 sum = *quad_of(shared, 0, quad);
+    static __device__ __forceinline__ float4 sum_groups(const Shared& shared, int quad) {
+        float4 sum = shared.sums[0][quad];
 #pragma unroll
-        for (int group = 1; group < kGroups; ++group) add(sum, *quad_of(shared, group, quad));
+        for (int group = 1; group < kGroups; ++group) add(sum, shared.sums[group][quad]);
         return sum;
     }
 
-    // The sums of all groups are in shared memory, a row of the tile after the other: a thread stores 16 bytes of a row.
-    static __device__ __forceinline__ void store(const GemmArgs& args, Shared& shared, const WorkUnit& work, int thread) {
+    // The epilogue of the quad at this place.
+    static __device__ __forceinline__ void store_quad(const GemmArgs& args, const Epilogue& epilogue, const Work& work, int quad,
+                                                      float4 sum) {
+        const int row = quad / kQuadRow, col = (quad % kQuadRow ^ permutation(row)) * kVec;
+        epilogue.store_vector(args, work.row + row, work.col + col, sum);
+    }
+
+    static __device__ __forceinline__ void store(const GemmArgs& args, Shared& shared, const Work& work, int thread) {
         const Epilogue epilogue(args, work.batch);
-        const auto store_quad = [&](int quad, float4 sum) {
-            epilogue.store_vector(args, work.row + quad / kQuadRow, work.col + quad % kQuadRow * kVec, sum);
-        };
         if (args.split_k == 1) {
 #pragma unroll 1
-            for (int quad = thread; quad < kQuads; quad += kMathThreads) store_quad(quad, sum_groups(shared, quad));
+            for (int quad = thread; quad < kQuads; quad += kMathThreads)
+                store_quad(args, epilogue, work, quad, sum_groups(shared, quad));
             return;
         }
         if (kGroups > 1) {
 #pragma unroll 1
-            for (int quad = thread; quad < kQuads; quad += kMathThreads) *quad_of(shared, 0, quad) = sum_groups(shared, quad);
+            for (int quad = thread; quad < kQuads; quad += kMathThreads) shared.sums[0][quad] = sum_groups(shared, quad);
         }
         ptx::cluster_sync();
-        const int last = kQuads * (work.slice + 1) / args.split_k;
+        const int slice = static_cast<int>(ptx::cluster_rank()), last = kQuads * (slice + 1) / args.split_k;
 #pragma unroll 1
-        for (int quad = kQuads * work.slice / args.split_k + thread; quad < last; quad += kMathThreads)
-            store_quad(quad, sum_slices(quad_of(shared, 0, quad), args.split_k));
+        for (int quad = kQuads * slice / args.split_k + thread; quad < last; quad += kMathThreads)
+            store_quad(args, epilogue, work, quad, sum_slices(&shared.sums[0][quad], args.split_k));
         ptx::cluster_sync();   // no block leaves while another reads its sums
+    }
+
+    static __device__ __forceinline__ void store_piece(const GemmArgs& args, Shared& shared, int number, int thread) {
+        const stream_k::Schedule schedule = schedule_of(args, TileGrid::of<BM, BN>(args));
+        stream_k::Piece piece;
+        Work work;
+        schedule.take(number, piece);
+        take(args, number, work);
+        const Finish finish(args, schedule, piece, shared.tile(), thread);
+#pragma unroll 1
+        for (int group = 0; group < kEach / kTogether; ++group) {
+            float4* place = finish.place(group);
+#pragma unroll
+            for (int i = 0; i < kTogether; ++i)
+                place[i * kMathThreads] = sum_groups(shared, (group * kTogether + i) * kMathThreads + thread);
+        }
+        const Epilogue epilogue(args, work.batch);
+        finish.run(shared.parts(), [&](int group, int warp, const float4 (&sums)[kTogether]) {
+#pragma unroll
+            for (int i = 0; i < kTogether; ++i) {
+                const int quad = (group * kTogether + i) * kMathThreads + warp * kWarp + thread % kWarp;
+                store_quad(args, epilogue, work, quad, sums[i]);
+            }
+        });
     }
 
     // The same quad of all blocks of the cluster; several are on their way at a time.
@@ -295,7 +373,7 @@ struct KMajor {
 
 }  // namespace ffma_gemm
 
-// NAME, then the tile: BM, BN, lanes along m, how groups of warps divide k, stages.
+// NAME, then the tile: BM, BN, lanes along m, how groups of warps divide k, stages, how blocks do.
 #define FFMA_KMAJOR(NAME, ...)                                                                                      \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::KMajor<__VA_ARGS__>::kThreads), 1)                     \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                      \
@@ -303,11 +381,17 @@ struct KMajor {
         ffma_gemm::KMajor<__VA_ARGS__>::run(args, a_map, b_map);                                                    \
     }
 
-FFMA_KMAJOR(ffma_kmajor_16x128_sm90, 16, 128, 2, ffma_gemm::Groups::kShare, 8)
-FFMA_KMAJOR(ffma_kmajor_32x64_sm90, 32, 64, 4, ffma_gemm::Groups::kShare, 12)
-FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, ffma_gemm::Groups::kShare, 7)
-FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, ffma_gemm::Groups::kInTurn, 9)
-FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, ffma_gemm::Groups::kInTurn, 6)
-FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, ffma_gemm::Groups::kInTurn, 5)
+using ffma_gemm::Cut;
+using ffma_gemm::Groups;
+
+FFMA_KMAJOR(ffma_kmajor_16x128_sm90, 16, 128, 2, Groups::kShare, 9, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_32x64_sm90, 32, 64, 4, Groups::kShare, 13, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, Groups::kShare, 8, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, Groups::kInTurn, 10, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, Groups::kInTurn, 6, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, Groups::kInTurn, 5, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_64x64_stream_sm90, 64, 64, 8, Groups::kInTurn, 10, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x64_stream_sm90, 128, 64, 8, Groups::kInTurn, 6, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x128_stream_sm90, 128, 128, 8, Groups::kInTurn, 5, Cut::kStream)
 
 #endif  // sm_90a

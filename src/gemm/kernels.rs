@@ -387,6 +387,15 @@ impl KernelSpec {
         .dynamic_shared(shared)
     }
 
+    /// The same with persistent blocks that share the steps of k equally where tiles do not fill whole waves.
+    const fn streaming_k(self) -> Self {
+        KernelSpec {
+            grid: Grid::Persistent,
+            split_k: SplitK::StreamK,
+            ..self
+        }
+    }
+
     /// The same as a candidate of the planner, with these costs.
     pub const fn candidate(self, cost: Cost) -> Self {
         KernelSpec {
@@ -1226,40 +1235,61 @@ pub const TABLE: &[KernelSpec] = &[
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_16x128_sm90",
-        Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(8),
-        221_312,
-        Cost::measured(0.62, 0.62, 1, 4.6, 0.8),
+        Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(9),
+        231_568,
+        Cost::measured(0.62, 0.62, 1, 4.2, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x64_sm90",
-        Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(12),
-        221_376,
-        Cost::measured(0.62, 0.62, 1, 4.6, 0.8),
+        Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(13),
+        225_488,
+        Cost::measured(0.62, 0.62, 1, 4.2, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x128_sm90",
-        Tile::block(32, 128, 32).warp(32, 64).thread(8, 8).stages(7),
-        213_104,
-        Cost::measured(0.68, 0.68, 1, 4.8, 0.8),
+        Tile::block(32, 128, 32).warp(32, 64).thread(8, 8).stages(8),
+        229_504,
+        Cost::measured(0.68, 0.68, 1, 4.4, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_64x64_sm90",
-        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(9),
-        217_232,
-        Cost::measured(0.75, 0.75, 1, 5.0, 0.8),
+        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(10),
+        229_536,
+        Cost::measured(0.765, 0.765, 1, 4.4, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x64_sm90",
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
-        217_184,
-        Cost::measured(0.76, 0.76, 1, 5.3, 0.8),
+        213_088,
+        Cost::measured(0.765, 0.765, 1, 5.0, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x128_sm90",
         Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
-        231_504,
-        Cost::measured(0.77, 0.77, 1, 6.5, 0.8),
+        229_456,
+        Cost::measured(0.79, 0.79, 1, 6.5, 0.8),
     ),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_64x64_stream_sm90",
+        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(10),
+        229_536,
+        Cost::measured(0.765, 0.765, 1, 4.4, 0.8),
+    )
+    .streaming_k(),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_128x64_stream_sm90",
+        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
+        213_088,
+        Cost::measured(0.765, 0.765, 1, 5.0, 0.8),
+    )
+    .streaming_k(),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_128x128_stream_sm90",
+        Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
+        229_456,
+        Cost::measured(0.79, 0.79, 1, 6.5, 0.8),
+    )
+    .streaming_k(),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
