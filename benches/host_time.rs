@@ -7,24 +7,11 @@
 #[path = "support/mod.rs"]
 mod support;
 
-#[cfg(feature = "cuda")]
 fn main() {
-    let mut criterion = criterion::Criterion::default().configure_from_args();
-    match candle_core::Device::new_cuda(0) {
-        Err(error) => eprintln!("host_time: skipped: {error}"),
-        Ok(device) => {
-            if let Err(error) = run(&device, &mut criterion) {
-                eprintln!("host_time: {error:#}");
-                std::process::exit(1);
-            }
-            criterion.final_summary();
-        }
-    }
-}
-
-#[cfg(not(feature = "cuda"))]
-fn main() {
-    eprintln!("host_time: skipped: this build has no GPU support; add --features cuda");
+    #[cfg(feature = "cuda")]
+    support::bench("host_time", || Ok(candle_core::Device::new_cuda(0)?), run);
+    #[cfg(not(feature = "cuda"))]
+    support::without_gpu("host_time");
 }
 
 #[cfg(feature = "cuda")]

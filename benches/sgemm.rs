@@ -5,24 +5,11 @@
 #[path = "support/mod.rs"]
 mod support;
 
-#[cfg(feature = "cuda")]
 fn main() {
-    let mut criterion = criterion::Criterion::default().configure_from_args();
-    match support::gpu::Gpu::open() {
-        Err(error) => eprintln!("sgemm: skipped: {error:#}"),
-        Ok(gpu) => {
-            if let Err(error) = run(&gpu, &mut criterion) {
-                eprintln!("sgemm: {error:#}");
-                std::process::exit(1);
-            }
-            criterion.final_summary();
-        }
-    }
-}
-
-#[cfg(not(feature = "cuda"))]
-fn main() {
-    eprintln!("sgemm: skipped: this build has no GPU support; add --features cuda");
+    #[cfg(feature = "cuda")]
+    support::bench("sgemm", support::gpu::Gpu::open, run);
+    #[cfg(not(feature = "cuda"))]
+    support::without_gpu("sgemm");
 }
 
 #[cfg(feature = "cuda")]
@@ -53,7 +40,7 @@ fn run(gpu: &support::gpu::Gpu, criterion: &mut criterion::Criterion) -> anyhow:
             let mut add = |name: &str, launch: &mut support::gpu::Launch| {
                 group.bench_function(BenchmarkId::new(name, case), |bench| {
                     bench.iter_custom(|launches| {
-                        gpu.time(launches, launch)
+                        gpu.time(launches, false, launch)
                             .unwrap_or_else(|error| panic!("{name} on {case}: {error:#}"))
                     })
                 });

@@ -138,7 +138,17 @@ mod cuda {
         info: DeviceInfo,
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
+        scratch: OnceLock<Option<ScratchPool>>,
     }
+
+    /// A pool of device memory.
+    #[derive(Clone, Copy)]
+    struct ScratchPool(sys::CUmemoryPool);
+
+    // SAFETY: the driver allows the use of a pool from every thread.
+    unsafe impl Send for ScratchPool {}
+    // SAFETY: as above; the handle is never written through.
+    unsafe impl Sync for ScratchPool {}
 
     #[derive(Clone, Copy)]
     struct LoadedModule(sys::CUmodule);
@@ -191,6 +201,7 @@ mod cuda {
                         info: describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?,
                         modules: Mutex::default(),
                         functions: RwLock::default(),
+                        scratch: OnceLock::new(),
                     });
                     let mut contexts = contexts().write().unwrap_or_else(PoisonError::into_inner);
                     contexts.entry(id).or_insert(state).clone()
@@ -208,6 +219,14 @@ mod cuda {
         /// The device of this context.
         pub fn info(&self) -> &DeviceInfo {
             &self.0.info
+        }
+
+        /// Where scratch memory comes from, for the length of one launch: a pool that keeps up to [`KEPT_SCRATCH_BYTES`]
+        /// when the host waits for the device, where the default pool would give back everything and have to map it anew
+        /// for the next launch. `None` if the driver makes no such pool.
+        pub fn scratch_pool(&self) -> Option<sys::CUmemoryPool> {
+            let pool = self.0.scratch.get_or_init(|| scratch_pool().ok().map(ScratchPool));
+            pool.map(|pool| pool.0)
         }
 
         /// The kernel `entry` of `cuda/FILE.cu`, loaded on first use and allowed `shared` bytes of dynamic shared
@@ -260,6 +279,30 @@ mod cuda {
             let module = LoadedModule(module);
             modules.insert(file, module);
             Ok(module)
+        }
+    }
+
+    /// What [`CurrentContext::scratch_pool`] keeps.
+    const KEPT_SCRATCH_BYTES: u64 = 256 << 20;
+
+    fn scratch_pool() -> std::result::Result<sys::CUmemoryPool, DriverError> {
+        let mut device = 0;
+        // SAFETY: `device` outlives the call.
+        unsafe { sys::cuCtxGetDevice(&mut device) }.result()?;
+        // SAFETY: plain data, for which zeros are "nothing special".
+        let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
+        properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.handleTypes = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
+        properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        let mut kept = KEPT_SCRATCH_BYTES;
+        // SAFETY: a location is its kind and then the device's number, whatever the second is called in this version of
+        // CUDA's headers. The attribute is a 64-bit number.
+        unsafe {
+            std::ptr::from_mut(&mut properties.location).cast::<i32>().add(1).write(device);
+            let pool = result::mem_pool::create(&properties)?;
+            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            result::mem_pool::set_attribute(pool, attribute, std::ptr::from_mut(&mut kept).cast())?;
+            Ok(pool)
         }
     }
 

@@ -14,7 +14,9 @@ use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport};
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
-use candle_sgemm::gemm::{Access, Activation, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE};
+use candle_sgemm::gemm::{
+    Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
+};
 use common::{rng, stream_or_skip, uniform};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr};
 use rand::rngs::StdRng;
@@ -201,7 +203,11 @@ impl<T: Element> Prepared<T> {
                         .map_or(0.0, |c| case.beta as f64 * c.at(&problem, batch, row, col));
                     let bias = bias_host.as_ref().map_or(0.0, |bias| bias[col].to_f64());
                     let skip = residual.as_ref().map_or(0.0, |r| r.at(&problem, batch, row, col));
-                    let value = activate(problem.epilogue.activation, alpha * sum + from_c + bias) + skip;
+                    let activated = activate(problem.epilogue.activation, alpha * sum + from_c + bias);
+                    let value = match (&residual, problem.epilogue.combine) {
+                        (Some(_), Combine::Multiply) => activated * skip, // hardly larger than 1
+                        _ => activated + skip,
+                    };
                     let rounding = match problem.precision {
                         Precision::Tf32 => TF32_ERROR * alpha.abs() * magnitude,
                         _ => 0.0,
@@ -235,6 +241,12 @@ impl<T: Element> Prepared<T> {
             .clone_htod(&vec![T::from_f64(f64::NAN); case.offset + self.d_len])
             .expect("upload");
         let address = |slice: &CudaSlice<T>| slice.device_ptr(stream).0;
+        let scalars = stream.clone_htod(&[case.alpha, case.beta]).expect("upload");
+        let device_scalars = case.problem.epilogue.device_scalars;
+        let (alpha, beta) = match device_scalars {
+            true => (f32::NAN, f32::NAN), // not these
+            false => (case.alpha, case.beta),
+        };
         let at = Addresses {
             a: self.a.address(stream),
             b: self.b.address(stream),
@@ -243,9 +255,11 @@ impl<T: Element> Prepared<T> {
             residual: self.residual.as_ref().map_or(0, |r| r.address(stream)),
             bias: self.bias.as_ref().map_or(0, address),
             bias_stride: 1,
+            alpha: scalars.device_ptr(stream).0,
+            beta: scalars.device_ptr(stream).0 + std::mem::size_of::<f32>() as u64,
         };
         // SAFETY: the operands were allocated for exactly this problem and live until the copy below has synchronised.
-        unsafe { launch(plan, &at, case.alpha, case.beta, stream.cu_stream()) }.expect("launch");
+        unsafe { launch(plan, &at, alpha, beta, stream.cu_stream()) }.expect("launch");
         stream.clone_dtoh(&d).expect("download")
     }
 
@@ -447,6 +461,9 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
                     problem.epilogue.residual = Some(OperandLayout::row_major(n));
                     problem.epilogue.c = Some(OperandLayout::row_major(n));
                     add(problem, 0, 1.0, -1.0);
+                    problem.epilogue.combine = Combine::Multiply;
+                    problem.epilogue.device_scalars = true;
+                    add(problem, 0, 0.5, 1.5);
                 }
             }
         }
@@ -520,6 +537,78 @@ fn every_kernel_is_right_for_every_shape_and_view() {
             DType::F64 => check_kernel::<f64>(&stream, spec, &device),
         });
     }
+    let shown = complaints.len().min(10);
+    assert!(
+        complaints.is_empty(),
+        "{} wrong:\n{}",
+        complaints.len(),
+        complaints[..shown].join("\n")
+    );
+}
+
+#[test]
+fn operands_that_are_written_anew_give_the_same_products() {
+    let Some(stream) = stream_or_skip("operands_that_are_written_anew_give_the_same_products") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let (row, col, any) = (
+        OperandLayout::row_major,
+        OperandLayout::col_major,
+        OperandLayout::strided,
+    );
+    let mut problems = Vec::new();
+    for (m, n, k) in [(130, 67, 129), (64, 96, 160), (3, 259, 200)] {
+        let strided = any(3 * k as i64 + 1, 3);
+        for (a, b) in [
+            (row(k), row(n)),
+            (row(k), col(k)),
+            (col(m), row(n)),
+            (col(m), col(k)),
+            (strided, row(n + 1)),
+        ] {
+            for offset in [0, 1] {
+                problems.push((GemmProblem::new(m, n, k, a, b), offset));
+            }
+        }
+    }
+    // A batch in two dimensions, one of which B does not have, with gaps between matrices.
+    let (m, n, k) = (66, 35, 70);
+    let (mk, kn, mn) = ((m * k + 5) as i64, (k * n) as i64, (m * n) as i64);
+    let mut batched = GemmProblem::new(m, n, k, col(m), row(n));
+    batched.batch_dims = [1, 1, 3, 2];
+    batched.a.batch_strides = [0, 0, 2 * mk, mk];
+    batched.b.batch_strides = [0, 0, kn, 0];
+    batched.d.batch_strides = [0, 0, 2 * mn, mn];
+    problems.push((batched, 0));
+
+    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+    let (mut ran, mut complaints) = (0, Vec::new());
+    for (i, (mut problem, offset)) in problems.into_iter().enumerate() {
+        for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
+            *layout = aligned_for(DType::F32, *layout, offset);
+        }
+        for precision in Precision::ALL {
+            problem.precision = precision;
+            let case = Case {
+                problem,
+                offset,
+                alpha: 1.0,
+                beta: 0.0,
+            };
+            let prepared = Prepared::<f32>::new(&stream, case, i as u64);
+            let folded = problem.folded();
+            let plans = Plan::candidates(&folded, &device)
+                .filter(|plan| plan.repacks != [None; 2] && plan.is_built() && plan.kernel.name.contains(&filter));
+            for plan in plans.step_by(every()) {
+                ran += 1;
+                if let Some(complaint) = prepared.complaint(&prepared.run(&stream, &plan)) {
+                    complaints.push(format!("{plan}, {case:?}: {complaint}"));
+                }
+            }
+        }
+    }
+    println!("{ran} plans right");
     let shown = complaints.len().min(10);
     assert!(
         complaints.is_empty(),
@@ -709,6 +798,9 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         alpha: 0.25,
         beta: -3.5,
         residual_access: 77,
+        combine: Combine::Multiply,
+        alpha_at: 78,
+        beta_at: 79,
     };
     let mut expected = Vec::new();
     for operand in [a, b, c, d, residual] {
@@ -720,7 +812,7 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         expected.extend(operand.batch_stride.map(|stride| stride as f64));
     }
     expected.extend((1..=17).map(f64::from));
-    expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0]);
+    expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0, 1.0, 78.0, 79.0]);
 
     let function = CurrentContext::get()
         .unwrap()

@@ -12,6 +12,7 @@ on_every_device!(
     every_activation_is_candles,
     inputs_of_every_rank_and_views_are_layers_inputs,
     residuals_are_added_after_the_activation,
+    gates_multiply_after_the_activation,
     prepared_weights_give_the_same_results,
     gradients_are_those_of_candle,
     gradients_are_finite_differences_in_double_precision,
@@ -175,6 +176,42 @@ fn residuals_are_added_after_the_activation(device: &Device) -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+fn gates_multiply_after_the_activation(device: &Device) -> Result<()> {
+    let (inputs, outputs) = (40, 24);
+    for activation in [Activation::Identity, Activation::Relu, Activation::GeluTanh] {
+        for shape in [&[2, 9, outputs][..], &[outputs], &[9, 1]] {
+            let x = Var::from_tensor(&random(&[2, 9, inputs], device))?;
+            let weight = Var::from_tensor(&random(&[outputs, inputs], device))?;
+            let bias = Var::from_tensor(&random(&[outputs], device))?;
+            let layer =
+                Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone())).with_activation(activation);
+            let stock = candle_nn::Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone()));
+            let gate = Var::from_tensor(&random(shape, device))?;
+            // With and without a gradient to the gate.
+            for gate in [gate.as_tensor(), &gate.as_tensor().detach()] {
+                let ours = layer.forward_gated(&x, gate)?;
+                let candle = candle_activation(activation, &stock.forward(&x)?)?.broadcast_mul(gate)?;
+                let error = worst(&ours, &candle)?;
+                assert!(error < 1e-4, "{activation:?} {shape:?}: {error:e}");
+                let (ours, candle) = (ours.sum_all()?.backward()?, candle.sum_all()?.backward()?);
+                for (var, what) in [(&x, "x"), (&weight, "weight"), (&bias, "bias")] {
+                    let error = worst(ours.get(var).unwrap(), candle.get(var).unwrap())?;
+                    assert!(error < 1e-3, "{activation:?} {shape:?}, gradient of {what}: {error:e}");
+                }
+                if gate.track_op() {
+                    assert!(worst(ours.get(gate).unwrap(), candle.get(gate).unwrap())? < 1e-3);
+                }
+            }
+        }
+    }
+    let error = Linear::new(random(&[5, 4], device), None)
+        .forward_gated(&random(&[3, 4], device), &random(&[4, 5], device))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("gate") && error.contains("[3, 5]"), "{error}");
     Ok(())
 }
 

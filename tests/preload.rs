@@ -47,6 +47,7 @@ fn unknown_settings_are_named_with_those_that_exist_and_the_program_runs() {
         ("CANDLE_SGEMM_PRECISION", "fp8", "fp32-strict"),
         ("CANDLE_SGEMM_LOG", "everything", "summary"),
         ("CANDLE_SGEMM_DISABLE", "maybe", "0 or 1"),
+        ("CANDLE_SGEMM_TIME", "now", "0 or 1"),
     ] {
         let (output, stderr) = run(&[(variable, value)]);
         assert!(ran(&output), "{output:?}");

@@ -1,7 +1,8 @@
 //! `transpose`, `permute`, `t_contiguous` and `contiguous_fast` against candle's own, for every dtype, on the CPU and, where
 //! there is one, on a GPU; gradients; errors.
 
-use candle_core::{DType, Device, IndexOp, Result, Tensor, Var};
+use candle_core::op::BackpropOp;
+use candle_core::{bail, CpuStorage, DType, Device, IndexOp, Result, Storage, Tensor, Var, D};
 use candle_sgemm::{permute, transpose, TransposeExt};
 
 fn devices() -> Vec<Device> {
@@ -77,6 +78,129 @@ fn every_dtype_every_permutation() -> Result<()> {
     Ok(())
 }
 
+/// A tensor of a type that candle stores, but neither makes nor converts nor copies.
+fn stored(bytes: &[u8], shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+    let storage = match device {
+        Device::Cpu => Storage::Cpu(match dtype {
+            DType::F8E8M0 => CpuStorage::F8E8M0(bytes.to_vec()),
+            DType::F6E2M3 => CpuStorage::F6E2M3(bytes.to_vec()),
+            DType::F6E3M2 => CpuStorage::F6E3M2(bytes.to_vec()),
+            DType::F4 => CpuStorage::F4(bytes.to_vec()),
+            dtype => bail!("{dtype:?} can be made of numbers"),
+        }),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => {
+            use candle_core::cuda_backend::{CudaStorage, CudaStorageSlice};
+            let bytes = device.clone_htod(bytes)?;
+            let slice = match dtype {
+                DType::F8E8M0 => CudaStorageSlice::F8E8M0(bytes),
+                DType::F6E2M3 => CudaStorageSlice::F6E2M3(bytes),
+                DType::F6E3M2 => CudaStorageSlice::F6E3M2(bytes),
+                DType::F4 => CudaStorageSlice::F4(bytes),
+                dtype => bail!("{dtype:?} can be made of numbers"),
+            };
+            let device = device.clone();
+            Storage::Cuda(CudaStorage { slice, device })
+        }
+        device => bail!("{device:?} is not tested"),
+    };
+    Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false))
+}
+
+/// The bytes of a contiguous tensor of F8E8M0.
+fn stored_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    assert!(tensor.is_contiguous());
+    let (storage, layout) = tensor.storage_and_layout();
+    let bytes = match &*storage {
+        Storage::Cpu(CpuStorage::F8E8M0(bytes)) => bytes.clone(),
+        #[cfg(feature = "cuda")]
+        Storage::Cuda(storage) => match &storage.slice {
+            candle_core::cuda_backend::CudaStorageSlice::F8E8M0(slice) => storage.device.clone_dtoh(slice)?,
+            _ => bail!("{:?} is not F8E8M0", tensor.dtype()),
+        },
+        _ => bail!("{:?} is not F8E8M0", tensor.dtype()),
+    };
+    Ok(bytes[layout.start_offset()..][..tensor.elem_count()].to_vec())
+}
+
+/// Candle 0.11.1 itself cannot copy F8E8M0: the same bytes as U8 are the reference.
+#[test]
+fn types_that_candle_only_stores_move_byte_for_byte() -> Result<()> {
+    let shape = [5, 34, 18];
+    let bytes: Vec<u8> = (0..5 * 34 * 18).map(|i| (i * 37 % 251) as u8).collect();
+    let cpu = Tensor::from_slice(&bytes, &shape, &Device::Cpu)?;
+    let same = |got: Tensor, want: Tensor| -> Result<()> {
+        assert_eq!((got.dims(), got.dtype()), (want.dims(), DType::F8E8M0));
+        assert_eq!(stored_bytes(&got)?, want.contiguous()?.flatten_all()?.to_vec1::<u8>()?);
+        Ok(())
+    };
+    for device in devices() {
+        let x = stored(&bytes, &shape, DType::F8E8M0, &device)?;
+        for order in [[0, 2, 1], [1, 0, 2], [2, 1, 0], [0, 1, 2]] {
+            same(permute(&x, order)?, cpu.permute(order)?)?;
+        }
+        same(transpose(&x, 0, 2)?, cpu.transpose(0, 2)?)?;
+        same(x.narrow(1, 3, 17)?.contiguous_fast()?, cpu.narrow(1, 3, 17)?)?;
+        same(x.narrow(2, 1, 16)?.t_contiguous()?, cpu.narrow(2, 1, 16)?.t()?)?;
+
+        // Elements of less than a byte are candle's to move, or to refuse.
+        for dtype in [DType::F6E2M3, DType::F6E3M2, DType::F4] {
+            let x = stored(&bytes, &shape, dtype, &device)?;
+            let candles = x.t()?.contiguous().map_err(|error| error.to_string());
+            let ours = x.t_contiguous().map_err(|error| error.to_string());
+            assert_eq!(ours.is_ok(), candles.is_ok());
+            if let (Err(ours), Err(candles)) = (ours, candles) {
+                assert_eq!(ours.lines().next(), candles.lines().next());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_rank() -> Result<()> {
+    for device in devices() {
+        let scalar = Tensor::new(7f32, &device)?;
+        assert_same(&permute(&scalar, ())?, &scalar)?;
+        assert_same(&scalar.contiguous_fast()?, &scalar)?;
+
+        let cpu = counted(&[4, 9], DType::F32, &Device::Cpu)?;
+        let x = cpu.to_device(&device)?;
+        let (column, want) = (x.i((.., 5))?, cpu.i((.., 5))?);
+        assert_same(&column.contiguous_fast()?, &want.contiguous()?)?;
+        assert_same(&permute(&column, [0usize])?, &want.contiguous()?)?;
+        assert_same(&transpose(&column, 0, D::Minus1)?, &want.contiguous()?)?;
+
+        for shape in [
+            &[3, 2, 5, 2, 3, 4][..],
+            &[2, 3, 2, 3, 2, 3, 4],
+            &[2, 3, 2, 3, 2, 2, 3, 5],
+        ] {
+            let rank = shape.len();
+            let cpu = counted(shape, DType::BF16, &Device::Cpu)?;
+            let x = cpu.to_device(&device)?;
+            let reversed: Vec<usize> = (0..rank).rev().collect();
+            let rotated: Vec<usize> = (0..rank).map(|dim| (dim + 2) % rank).collect();
+            // Dimensions of even number first: nothing stays beside its neighbour.
+            let apart: Vec<usize> = (0..rank).step_by(2).chain((1..rank).step_by(2)).collect();
+            for order in [reversed, rotated, apart] {
+                assert_same(
+                    &permute(&x, order.as_slice())?,
+                    &cpu.permute(order.as_slice())?.contiguous()?,
+                )?;
+            }
+            assert_same(&x.t_contiguous()?, &cpu.t()?.contiguous()?)?;
+            assert_same(&transpose(&x, 1, rank - 2)?, &cpu.transpose(1, rank - 2)?.contiguous()?)?;
+            let (view, want) = (x.narrow(1, 1, 1)?, cpu.narrow(1, 1, 1)?);
+            assert_same(
+                &transpose(&view, 0, D::Minus1)?,
+                &want.transpose(0, D::Minus1)?.contiguous()?,
+            )?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn views_are_taken_as_they_are() -> Result<()> {
     for device in devices() {
@@ -145,15 +269,25 @@ fn gradients_arrive_in_the_shape_of_the_operand() -> Result<()> {
 #[test]
 fn mistakes_name_the_shape() -> Result<()> {
     let x = counted(&[2, 3], DType::F32, &Device::Cpu)?;
-    let text = |result: Result<Tensor>| result.expect_err("a mistake").to_string();
-    for message in [
-        text(transpose(&x, 0, 2)),
-        text(permute(&x, (0, 2))),
-        text(permute(&x, (1, 1))),
-        text(permute(&x, [1usize])),
-        text(counted(&[7], DType::F32, &Device::Cpu)?.t_contiguous()),
+    let vector = counted(&[7], DType::F32, &Device::Cpu)?;
+    let deep = counted(&[2, 1, 2, 1, 2, 3], DType::F32, &Device::Cpu)?;
+    let scalar = Tensor::new(1f32, &Device::Cpu)?;
+    for (result, shape, why) in [
+        (transpose(&x, 0, 2), "[2, 3]", "out of range"),
+        (transpose(&x, D::Minus(3), 0), "[2, 3]", "out of range"),
+        (permute(&x, (0, 2)), "[2, 3]", "out of range"),
+        (permute(&x, (1, 1)), "[2, 3]", "duplicate dim index"),
+        (permute(&x, [1usize]), "[2, 3]", "names 1 of the 2 dimensions"),
+        (permute(&x, (0, 1, 2)), "[2, 3]", "out of range"),
+        (transpose(&vector, 0, 1), "[7]", "out of range"),
+        (vector.t_contiguous(), "[7]", "expected: 2, got: 1"),
+        (transpose(&deep, 5, 6), "[2, 1, 2, 1, 2, 3]", "out of range"),
+        (permute(&deep, (0, 1, 2, 3)), "[2, 1, 2, 1, 2, 3]", "names 4 of the 6"),
+        (scalar.t_contiguous(), "[]", "expected: 2, got: 0"),
+        (permute(&scalar, [0usize]), "[]", "out of range"),
     ] {
-        assert!(message.contains("[2, 3]") || message.contains("[7]"), "{message}");
+        let text = result.expect_err("a mistake").to_string();
+        assert!(text.contains(shape) && text.contains(why), "{shape}, {why}: {text}");
     }
     Ok(())
 }

@@ -19,6 +19,14 @@ const QUEUING_US: f64 = 15.0;
 const NEEDS_NO_HOLD_US: f64 = 100.0;
 /// A launch that takes longer than so many samples is measured fewer times.
 const SLOW_SAMPLES: f64 = 5.0;
+/// Work goes on for so long until clock and power have settled; the second half of it counts.
+const SETTLING_US: f64 = 400e3;
+/// Launches between two events of such work take about so long.
+const SETTLING_SAMPLE_US: f64 = 4e3;
+/// A pause in which the clock recovers.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Launches that are measured after a pause, and how often.
+const AFTER_PAUSE: (u32, usize) = (3, 3);
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -205,16 +213,57 @@ impl Gpu {
         Ok(start.elapsed_ms(&stop)? as f64 * 1e3 / count as f64)
     }
 
-    /// The device's time for `launches` launches, however many.
+    /// µs a launch of work that goes on: launches back to back for 0.4 s, the median over the second half.
     ///
     /// # Errors
     ///
     /// As [`Gpu::compare`].
-    pub fn time(&self, launches: u64, launch: &mut Launch) -> Result<Duration> {
+    pub fn sustained(&self, launch: &mut Launch) -> Result<f64> {
+        self.sample(1, false, launch)?;
+        let once = self.sample(3, false, launch)?;
+        let count = launch_count(SETTLING_SAMPLE_US, once);
+        let samples = (SETTLING_US / (count as f64 * once)).ceil().max(4.0) as usize;
+        let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
+        let mut events = vec![self.stream.record_event(timed)?];
+        for _ in 0..samples {
+            (0..count).try_for_each(|i| launch(i as usize))?;
+            events.push(self.stream.record_event(timed)?);
+        }
+        self.stream.synchronize().context("a kernel failed")?;
+        let times = events[samples / 2..].windows(2).map(|pair| {
+            let ms = pair[0].elapsed_ms(&pair[1])?;
+            Ok(ms as f64 * 1e3 / count as f64)
+        });
+        Ok(median(times.collect::<Result<_>>()?))
+    }
+
+    /// µs a launch after a pause in which the device had nothing to do: a launch that is not counted, then three that are;
+    /// the median of three such pauses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::compare`].
+    pub fn after_pause(&self, launch: &mut Launch) -> Result<f64> {
+        let (count, pauses) = AFTER_PAUSE;
+        let times = (0..pauses).map(|_| {
+            self.stream.synchronize()?;
+            std::thread::sleep(PAUSE);
+            launch(0)?;
+            self.sample(count, false, launch)
+        });
+        Ok(median(times.collect::<Result<_>>()?))
+    }
+
+    /// The time of `launches` launches, however many: the device's, or that of a program that makes one after the other.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::compare`].
+    pub fn time(&self, launches: u64, with_host: bool, launch: &mut Launch) -> Result<Duration> {
         let (mut left, mut us) = (launches, 0.0);
         while left > 0 {
             let count = left.min(MAX_LAUNCHES as u64) as u32;
-            us += self.sample(count, true, launch)? * count as f64;
+            us += self.sample(count, !with_host, launch)? * count as f64;
             left -= count as u64;
         }
         Ok(Duration::from_secs_f64(us * 1e-6))

@@ -1,10 +1,15 @@
 //! Layers and networks to be measured, the same weights for stock candle and for this crate.
 
-use super::gpu::Gpu;
+use super::gpu::{Gpu, Launch};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, Module, Tensor};
-use candle_sgemm::{Activation, Gemm, Linear, Mlp, Precision};
+use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput};
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::CudaGraph;
 use std::fmt;
+use std::time::Duration;
 
 /// A linear layer followed by GELU (tanh), in its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,95 +51,248 @@ pub const NETWORKS: [(&[usize], &[usize]); 2] = [
     (&[4096, 4096, 4096, 4096], &[1, 128, 4096]),
 ];
 
+/// SwiGLU layers by width and hidden width, with the batches that they are measured with.
+pub const GATED: [(usize, usize, &[usize]); 2] = [(768, 2048, &[1, 128, 4096]), (4096, 11008, &[1, 128, 2048])];
+
 /// `784-512-512-10`
-pub fn network_name(widths: &[usize]) -> String {
-    widths.iter().map(usize::to_string).collect::<Vec<_>>().join("-")
+fn network_name(widths: &[usize]) -> String {
+    let numbers: Vec<String> = widths.iter().map(usize::to_string).collect();
+    numbers.join("-")
 }
 
-/// A stream of candle's and a GPU that measures on it.
+/// What is measured, with how many rows of input.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// `linear`, `mlp` or `graph`, as the result files have it.
+    pub bench: &'static str,
+    pub name: String,
+    /// From the input's to the output's.
+    pub widths: Vec<usize>,
+    pub rows: usize,
+    /// Of all layers but the last, and of a single one; of the gate.
+    pub activation: Activation,
+    /// Whether this is `down(activation(gate(x)) ⊙ up(x))`, without biases, rather than a stack of layers with biases.
+    pub gated: bool,
+}
+
+impl Case {
+    /// A linear layer with GELU.
+    pub fn linear(case: LayerCase) -> Self {
+        Case {
+            bench: "linear",
+            name: format!("linear + GELU {case}"),
+            widths: vec![case.inputs, case.outputs],
+            rows: case.rows,
+            activation: Activation::GeluTanh,
+            gated: false,
+        }
+    }
+
+    /// The networks.
+    pub fn networks() -> impl Iterator<Item = Case> {
+        NETWORKS.into_iter().flat_map(|(widths, batches)| {
+            batches.iter().map(|&rows| Case {
+                bench: "mlp",
+                name: format!("MLP {}, batch {rows}", network_name(widths)),
+                widths: widths.to_vec(),
+                rows,
+                activation: Activation::Relu,
+                gated: false,
+            })
+        })
+    }
+
+    /// The SwiGLU layers.
+    pub fn gated() -> impl Iterator<Item = Case> {
+        GATED.into_iter().flat_map(|(width, hidden, batches)| {
+            batches.iter().map(move |&rows| Case {
+                bench: "mlp",
+                name: format!("SwiGLU {}, batch {rows}", network_name(&[width, hidden])),
+                widths: vec![width, hidden, width],
+                rows,
+                activation: Activation::Silu,
+                gated: true,
+            })
+        })
+    }
+
+    /// Input and output width of each linear layer; of a gated one, those of gate, up and down.
+    fn layers(&self) -> Vec<(usize, usize)> {
+        let pairs = self.widths.windows(2).map(|pair| (pair[0], pair[1]));
+        let gate = self.gated.then(|| (self.widths[0], self.widths[1]));
+        gate.into_iter().chain(pairs).collect()
+    }
+
+    /// Multiplications and additions of the products.
+    pub fn flops(&self) -> f64 {
+        let products = self.layers().into_iter().map(|(inputs, outputs)| inputs * outputs);
+        2.0 * (self.rows * products.sum::<usize>()) as f64
+    }
+
+    /// What follows layer `i` of a stack.
+    fn activation_after(&self, i: usize) -> Activation {
+        let last = self.widths.len() - 2;
+        if i < last || last == 0 {
+            self.activation
+        } else {
+            Activation::Identity
+        }
+    }
+}
+
+/// The first GPU, for candle and for measuring on candle's stream.
+///
+/// # Errors
+///
+/// If there is none.
 pub fn open() -> Result<(Device, Gpu)> {
     let device = Device::new_cuda_with_stream(0).context("no usable NVIDIA GPU")?;
     let gpu = Gpu::on(device.as_cuda_device()?.cuda_stream())?;
     Ok((device, gpu))
 }
 
+/// [`open`] for recording graphs: candle's tensors then don't wait for what other streams do with them, which from inside
+/// a recording they could not.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_for_graphs() -> Result<(Device, Gpu)> {
+    let (device, gpu) = open()?;
+    // SAFETY: one stream does everything here.
+    unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    Ok((device, gpu))
+}
+
+/// What candle's stream was asked to do, recorded once and replayed with one launch.
+pub struct Graph {
+    output: Tensor,
+    graph: CudaGraph,
+}
+
+impl Graph {
+    /// Records what `run` queues on the stream of `gpu`, which is of [`open_for_graphs`].
+    ///
+    /// # Errors
+    ///
+    /// Those of `run`, and of the driver.
+    pub fn record(gpu: &Gpu, run: impl Fn() -> Result<Tensor>) -> Result<Self> {
+        run()?; // loads kernels and chooses plans, neither of which can be recorded
+        gpu.stream.synchronize()?;
+        gpu.stream
+            .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+        let output = run();
+        let graph = gpu
+            .stream
+            .end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        let recorded = Graph {
+            output: output?,
+            graph: graph?.context("nothing was recorded")?,
+        };
+        recorded.replay()?; // the result has no memory before
+        Ok(recorded)
+    }
+
+    /// # Errors
+    ///
+    /// Of the driver.
+    pub fn replay(&self) -> Result<()> {
+        Ok(self.graph.launch()?)
+    }
+
+    /// The result of the last replay.
+    pub fn output(&self) -> &Tensor {
+        &self.output
+    }
+}
+
 /// Random weights of the size that keeps activations at theirs, and an input.
 pub struct Weights {
-    pub layers: Vec<(Tensor, Tensor)>,
-    pub input: Tensor,
+    case: Case,
+    layers: Vec<(Tensor, Option<Tensor>)>,
+    input: Tensor,
 }
 
 impl Weights {
-    pub fn random(widths: &[usize], rows: usize, device: &Device) -> Result<Self> {
-        let layers = widths.windows(2).map(|pair| {
-            let scale = 1.0 / (pair[0] as f64).sqrt();
-            let weight = (Tensor::randn(0f32, 1., (pair[1], pair[0]), device)? * scale)?;
-            Ok((weight, Tensor::randn(0f32, 0.1, pair[1], device)?))
+    pub fn random(case: &Case, device: &Device) -> Result<Self> {
+        let layers = case.layers().into_iter().map(|(inputs, outputs)| {
+            let scale = 1.0 / (inputs as f64).sqrt();
+            let weight = (Tensor::randn(0f32, 1., (outputs, inputs), device)? * scale)?;
+            let bias = match case.gated {
+                true => None,
+                false => Some(Tensor::randn(0f32, 0.1, outputs, device)?),
+            };
+            Ok((weight, bias))
         });
         Ok(Weights {
             layers: layers.collect::<Result<_>>()?,
-            input: Tensor::randn(0f32, 1., (rows, widths[0]), device)?,
+            input: Tensor::randn(0f32, 1., (case.rows, case.widths[0]), device)?,
+            case: case.clone(),
         })
     }
 
-    /// Candle's own layers; `activation` follows all but the last, and that too for a single layer.
-    pub fn stock(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        let last = self.layers.len() - 1;
-        self.layers
-            .iter()
-            .enumerate()
-            .try_fold(x.clone(), |x, (i, (weight, bias))| {
-                let y = candle_nn::Linear::new(weight.clone(), Some(bias.clone())).forward(&x)?;
-                activate(
-                    &y,
-                    if i < last || last == 0 {
-                        activation
-                    } else {
-                        Activation::Identity
-                    },
-                )
-            })
+    /// Candle's own layers.
+    pub fn stock(&self) -> Result<Tensor> {
+        self.with(|x, weight, bias| Ok(candle_nn::Linear::new(weight.clone(), bias.cloned()).forward(x)?))
     }
 
     /// This crate's product in place of candle's, all else as candle does it.
-    pub fn unfused(&self, x: &Tensor, activation: Activation, precision: Precision) -> Result<Tensor> {
+    pub fn unfused(&self, precision: Precision) -> Result<Tensor> {
         let gemm = Gemm::new().precision(precision);
-        let last = self.layers.len() - 1;
-        self.layers
-            .iter()
-            .enumerate()
-            .try_fold(x.clone(), |x, (i, (weight, bias))| {
-                let y = gemm.matmul(&x, &weight.t()?)?.broadcast_add(bias)?;
-                activate(
-                    &y,
-                    if i < last || last == 0 {
-                        activation
-                    } else {
-                        Activation::Identity
-                    },
-                )
+        self.with(|x, weight, bias| {
+            let y = gemm.matmul(x, &weight.t()?)?;
+            Ok(match bias {
+                Some(bias) => y.broadcast_add(bias)?,
+                None => y,
             })
+        })
+    }
+
+    /// With this linear layer, and the activations and multiplications of candle.
+    fn with(&self, linear: impl Fn(&Tensor, &Tensor, Option<&Tensor>) -> Result<Tensor>) -> Result<Tensor> {
+        let layer = |i: usize, x: &Tensor| {
+            let (weight, bias) = &self.layers[i];
+            linear(x, weight, bias.as_ref())
+        };
+        let x = &self.input;
+        if self.case.gated {
+            let gate = activate(&layer(0, x)?, self.case.activation)?;
+            return layer(2, &(gate * layer(1, x)?)?);
+        }
+        (0..self.layers.len()).try_fold(x.clone(), |x, i| {
+            activate(&layer(i, &x)?, self.case.activation_after(i))
+        })
     }
 
     /// This crate's layers.
-    pub fn fused(&self, activation: Activation, precision: Precision) -> Result<Mlp> {
-        let last = self.layers.len() - 1;
-        let layers = self.layers.iter().enumerate().map(|(i, (weight, bias))| {
-            let layer = Linear::new(weight.clone(), Some(bias.clone())).with_gemm(Gemm::new().precision(precision));
-            match i < last || last == 0 {
-                true => layer.with_activation(activation),
-                false => layer,
-            }
-        });
-        Ok(Mlp::from_layers(layers.collect()).prepare()?)
+    pub fn fused(&self, precision: Precision) -> Result<Fused> {
+        let layer = |i: usize| {
+            let (weight, bias) = &self.layers[i];
+            Linear::new(weight.clone(), bias.clone()).with_gemm(Gemm::new().precision(precision))
+        };
+        if self.case.gated {
+            let gated = GatedMlp::from_layers(layer(0), layer(1), layer(2), self.case.activation)?;
+            return Ok(Fused(Box::new(gated.prepare()?)));
+        }
+        let layers = (0..self.layers.len()).map(|i| layer(i).with_activation(self.case.activation_after(i)));
+        Ok(Fused(Box::new(Mlp::from_layers(layers.collect()).prepare()?)))
+    }
+
+    /// The result of this crate's layers.
+    pub fn run(&self, layers: &Fused) -> Result<Tensor> {
+        Ok(layers.0.forward(&self.input)?)
     }
 }
+
+/// This crate's layers with the weights of a case.
+pub struct Fused(Box<dyn Module>);
 
 fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
     Ok(match activation {
         Activation::Identity => x.clone(),
         Activation::Relu => x.relu()?,
         Activation::GeluTanh => x.gelu()?,
+        Activation::Silu => x.silu()?,
         other => bail!("{other:?} is not measured"),
     })
 }
@@ -149,4 +307,76 @@ pub fn check(what: &str, ours: &Tensor, stock: &Tensor) -> Result<()> {
         bail!("{what}: the result differs from candle's by {relative:e} of its norm");
     }
     Ok(())
+}
+
+/// The precisions that benchmarks measure.
+const PRECISIONS: [Precision; 2] = [Precision::Fp32Strict, Precision::Fp32];
+
+/// A Criterion group of a case: stock candle, then for each precision this crate unfused and fused.
+///
+/// # Errors
+///
+/// If CUDA fails or the results differ from candle's.
+pub fn bench(gpu: &Gpu, device: &Device, case: &Case, criterion: &mut Criterion) -> Result<()> {
+    let weights = Weights::random(case, device)?;
+    let stock = weights.stock()?;
+    let mut group = group(criterion, case.name.clone(), case);
+    time(&mut group, gpu, "candle", &mut |_| weights.stock().map(drop));
+    for precision in PRECISIONS {
+        let layers = weights.fused(precision)?;
+        check(&case.name, &weights.unfused(precision)?, &stock)?;
+        check(&case.name, &weights.run(&layers)?, &stock)?;
+        time(&mut group, gpu, &format!("unfused {precision}"), &mut |_| {
+            weights.unfused(precision).map(drop)
+        });
+        time(&mut group, gpu, &format!("fused {precision}"), &mut |_| {
+            weights.run(&layers).map(drop)
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// The same of CUDA graphs, on what [`open_for_graphs`] gives.
+///
+/// # Errors
+///
+/// As [`bench`].
+pub fn bench_graph(gpu: &Gpu, device: &Device, case: &Case, criterion: &mut Criterion) -> Result<()> {
+    let weights = Weights::random(case, device)?;
+    let stock = Graph::record(gpu, || weights.stock())?;
+    let mut group = group(criterion, format!("{} as a graph", case.name), case);
+    time(&mut group, gpu, "candle", &mut |_| stock.replay());
+    for precision in PRECISIONS {
+        let layers = weights.fused(precision)?;
+        let unfused = Graph::record(gpu, || weights.unfused(precision))?;
+        let fused = Graph::record(gpu, || weights.run(&layers))?;
+        check(&case.name, unfused.output(), stock.output())?;
+        check(&case.name, fused.output(), stock.output())?;
+        time(&mut group, gpu, &format!("unfused {precision}"), &mut |_| {
+            unfused.replay()
+        });
+        time(&mut group, gpu, &format!("fused {precision}"), &mut |_| fused.replay());
+    }
+    group.finish();
+    Ok(())
+}
+
+fn group<'a>(criterion: &'a mut Criterion, name: String, case: &Case) -> BenchmarkGroup<'a, WallTime> {
+    let mut group = criterion.benchmark_group(name);
+    group
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(500))
+        .throughput(Throughput::Elements(case.flops() as u64));
+    group
+}
+
+fn time(group: &mut BenchmarkGroup<WallTime>, gpu: &Gpu, name: &str, launch: &mut Launch) {
+    group.bench_function(name, |bench| {
+        bench.iter_custom(|launches| {
+            gpu.time(launches, true, launch)
+                .unwrap_or_else(|error| panic!("{name}: {error:#}"))
+        })
+    });
 }

@@ -32,7 +32,7 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// `sgemm`, `ladder`, `transpose`, `linear`, `mlp`, `model` or `accuracy`.
+    /// `sgemm`, `ladder`, `sustained`, `transpose`, `linear`, `mlp`, `graph`, `model`, `tests` or `accuracy`.
     pub bench: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -65,6 +65,12 @@ pub struct Row {
     /// What the planner expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_us: Option<f64>,
+    /// Operands that are written anew before the kernel starts, which is part of `us`: `a`, `b` or `ab`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repacked: Option<String>,
+    /// `sustained` (launches back to back until the clock has settled) or `after a pause`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<String>,
     /// Whether the weights were kept out of the L2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold: Option<bool>,
@@ -115,6 +121,17 @@ pub struct Row {
     pub baseline_err_fro: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline_err_max: Option<f64>,
+    /// Of a run of tests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<usize>,
+    /// FP32 products that cuBLAS was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub products: Option<usize>,
+    /// Those of them that this crate computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_over: Option<usize>,
     /// Registers a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,

@@ -1,6 +1,6 @@
 // What production kernels do with an accumulator before they store it:
 //
-//   D ← activation(α·acc + β·C + bias) + residual
+//   D ← activation(α·acc + β·C + bias) + residual        or times the residual
 //
 // The activations are candle's own functions (Tensor::relu, gelu, gelu_erf, silu, tanh and candle_nn::ops::sigmoid), in the
 // form that takes the fewest instructions at the same accuracy: x/2·(1 + tanh u) is x/(1 + e^(−2u)). The quick division
@@ -10,95 +10,183 @@
 
 #include "tile.cuh"
 
-__device__ __forceinline__ float activate(Activation activation, float x) {
+template <Activation ACTIVATION>
+__device__ __forceinline__ float activated(float x) {
     constexpr float kSqrtTwoOverPi = 0.79788456080286535588f;
     constexpr float kGeluCubic = 0.044715f;
+    if constexpr (ACTIVATION == kRelu) return fmaxf(x, 0.0f);
+    if constexpr (ACTIVATION == kGeluTanh)
+        return __fdividef(x, 1.0f + expf(-2.0f * kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x)));
+    if constexpr (ACTIVATION == kGeluErf) return x * normcdff(x);   // x/2·(1 + erf(x/√2)), no cancellation at negative x
+    if constexpr (ACTIVATION == kSilu) return __fdividef(x, 1.0f + expf(-x));
+    if constexpr (ACTIVATION == kTanh) return tanhf(x);
+    if constexpr (ACTIVATION == kSigmoid) return __fdividef(1.0f, 1.0f + expf(-x));
+    return x;
+}
+
+template <Activation ACTIVATION, int COUNT>
+__device__ __forceinline__ void activate(float (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) x[i] = activated<ACTIVATION>(x[i]);
+}
+
+// One jump for all the values, which overlap each other's latencies.
+template <int COUNT>
+__device__ __forceinline__ void activate(Activation activation, float (&x)[COUNT]) {
     switch (activation) {
-        case kRelu: return fmaxf(x, 0.0f);
-        case kGeluTanh:
-            return __fdividef(x, 1.0f + expf(-2.0f * kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x)));
-        case kGeluErf: return x * normcdff(x);   // x/2·(1 + erf(x/√2)) without the cancellation at negative x
-        case kSilu: return __fdividef(x, 1.0f + expf(-x));
-        case kTanh: return tanhf(x);
-        case kSigmoid: return __fdividef(1.0f, 1.0f + expf(-x));
-        default: return x;
+        case kRelu: return activate<kRelu>(x);
+        case kGeluTanh: return activate<kGeluTanh>(x);
+        case kGeluErf: return activate<kGeluErf>(x);
+        case kSilu: return activate<kSilu>(x);
+        case kTanh: return activate<kTanh>(x);
+        case kSigmoid: return activate<kSigmoid>(x);
+        default: return;
     }
 }
 
+// The same of many values. The activations are long code, of which the instruction cache should find few copies: the values
+// pass by it like a drum, AT_ONCE at a time.
+template <int AT_ONCE = 4, int COUNT>
+__device__ __forceinline__ void activate_in_turn(Activation activation, float (&x)[COUNT]) {
+    static_assert(COUNT % AT_ONCE == 0, "every turn of the drum takes as many values");
+    if (activation == kRelu) {   // one instruction each
+        activate<kRelu>(x);
+    } else if (activation != kIdentity) {
+#pragma unroll 1
+        for (int turn = 0; turn < COUNT; turn += AT_ONCE) {
+            float now[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) now[i] = x[i];
+            activate(activation, now);
+#pragma unroll
+            for (int i = 0; i + AT_ONCE < COUNT; ++i) x[i] = x[i + AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) x[COUNT - AT_ONCE + i] = now[i];
+        }
+    }
+}
+
+// α and β, by value or, where a caller of cuBLAS keeps them there, from device memory.
+struct Scalars {
+    float alpha, beta;
+    bool without_product;   // α in memory is 0, and then a NaN or an infinity in A or B counts for nothing
+
+    __device__ __forceinline__ explicit Scalars(const GemmArgs& args)
+        : alpha(args.alpha_at != nullptr ? __ldg(args.alpha_at) : args.alpha),
+          beta(args.beta_at != nullptr ? __ldg(args.beta_at) : args.beta),
+          without_product(args.alpha_at != nullptr && alpha == 0.0f) {}
+
+    __device__ __forceinline__ float scale(float acc) const { return without_product ? 0.0f : alpha * acc; }
+};
+
 // The epilogue of one matrix of the batch. Build it once a tile, then store elements, in any order, from any thread.
 struct Epilogue {
+    Scalars scalars;
     const float* c;
     const float* residual;
     const float* bias;
     float* d;
 
     __device__ __forceinline__ Epilogue(const GemmArgs& args, int batch)
-        : c(args.beta != 0.0f ? static_cast<const float*>(args.c.data) + batch_offset(args, args.c, batch) : nullptr),
+        : scalars(args),
+          c(scalars.beta != 0.0f ? static_cast<const float*>(args.c.data) + batch_offset(args, args.c, batch) : nullptr),
           residual(args.residual.data != nullptr
                        ? static_cast<const float*>(args.residual.data) + batch_offset(args, args.residual, batch)
                        : nullptr),
           bias(static_cast<const float*>(args.bias)),
           d(static_cast<float*>(args.d.data) + batch_offset(args, args.d, batch)) {}
 
-    // Whether four neighbours of the bias can be read at once.
-    static __device__ __forceinline__ bool bias_vectors(const GemmArgs& args) {
-        return args.bias_stride == 1 && reinterpret_cast<uintptr_t>(args.bias) % sizeof(float4) == 0;
+    // What the residual makes of the activation's result.
+    static __device__ __forceinline__ float combine(const GemmArgs& args, float x, float residual) {
+        return args.combine == kMultiply ? x * residual : x + residual;
     }
 
-    // The value of D(row, col), which must lie inside the matrix.
-    __device__ __forceinline__ float value(const GemmArgs& args, int row, int col, float acc) const {
-        float x = args.alpha * acc;
-        if (c != nullptr) x += args.beta * c[row * args.c.row_stride + col * args.c.col_stride];
-        if (bias != nullptr) x += bias[col * args.bias_stride];
-        x = activate(args.activation, x);
-        if (residual != nullptr) x += residual[row * args.residual.row_stride + col * args.residual.col_stride];
-        return x;
-    }
-
+    // Element (row, col), if it lies inside the matrix.
     __device__ __forceinline__ void store(const GemmArgs& args, int row, int col, float acc) const {
-        if (row < args.m && col < args.n) d[row * args.d.row_stride + col] = value(args, row, col, acc);
+        if (row >= args.m || col >= args.n) return;
+        float x[1] = {scalars.scale(acc)};
+        if (c != nullptr) x[0] += scalars.beta * c[row * args.c.row_stride + col * args.c.col_stride];
+        if (bias != nullptr) x[0] += bias[col * args.bias_stride];
+        activate(args.activation, x);
+        if (residual != nullptr)
+            x[0] = combine(args, x[0], residual[row * args.residual.row_stride + col * args.residual.col_stride]);
+        d[row * args.d.row_stride + col] = x[0];
     }
 
-    // Elements (row, col) to (row, col + 3), with 16-byte accesses where the plan found that they are allowed.
-    // `col` is a multiple of 4.
-    __device__ __forceinline__ void store_vector(const GemmArgs& args, int row, int col, float4 acc) const {
-        if (args.d_access != kRowVector || row >= args.m || col + kVector > args.n) {
-            store(args, row, col, acc.x);
-            store(args, row, col + 1, acc.y);
-            store(args, row, col + 2, acc.z);
-            store(args, row, col + 3, acc.w);
-            return;
+    // Columns `col` to `col + 3` of ROWS rows from `row` on, with 16-byte accesses where the plan found that they are
+    // allowed. `col` is a multiple of 4.
+    template <int ROWS>
+    __device__ __forceinline__ void store_rows(const GemmArgs& args, int row, int col, const float4 (&acc)[ROWS]) const {
+        float x[ROWS * kVector];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            x[r * kVector] = scalars.scale(acc[r].x);
+            x[r * kVector + 1] = scalars.scale(acc[r].y);
+            x[r * kVector + 2] = scalars.scale(acc[r].z);
+            x[r * kVector + 3] = scalars.scale(acc[r].w);
         }
-        float x[kVector] = {args.alpha * acc.x, args.alpha * acc.y, args.alpha * acc.z, args.alpha * acc.w};
         if (c != nullptr) {
-            const float4 old = load_row_vector(args.c, args.c_access, c, row, col, args.m, args.n);
-            x[0] += args.beta * old.x;
-            x[1] += args.beta * old.y;
-            x[2] += args.beta * old.z;
-            x[3] += args.beta * old.w;
-        }
-        if (bias != nullptr && bias_vectors(args)) {
-            const float4 add = __ldg(reinterpret_cast<const float4*>(bias + col));
-            x[0] += add.x;
-            x[1] += add.y;
-            x[2] += add.z;
-            x[3] += add.w;
-        } else if (bias != nullptr) {
 #pragma unroll
-            for (int i = 0; i < kVector; ++i) x[i] += bias[(col + i) * args.bias_stride];
+            for (int r = 0; r < ROWS; ++r) {
+                const float4 old = load_row_vector(args.c, args.c_access, c, row + r, col, args.m, args.n);
+                x[r * kVector] += scalars.beta * old.x;
+                x[r * kVector + 1] += scalars.beta * old.y;
+                x[r * kVector + 2] += scalars.beta * old.z;
+                x[r * kVector + 3] += scalars.beta * old.w;
+            }
         }
-        if (args.activation != kIdentity) {
+        if (bias != nullptr) {
+            const float4 add = bias_vector(args, col);
 #pragma unroll
-            for (int i = 0; i < kVector; ++i) x[i] = activate(args.activation, x[i]);
+            for (int r = 0; r < ROWS; ++r) {
+                x[r * kVector] += add.x;
+                x[r * kVector + 1] += add.y;
+                x[r * kVector + 2] += add.z;
+                x[r * kVector + 3] += add.w;
+            }
         }
+        activate_in_turn(args.activation, x);
         if (residual != nullptr) {
-            const float4 skip = load_row_vector(args.residual, static_cast<Access>(args.residual_access), residual, row,
-                                                col, args.m, args.n);
-            x[0] += skip.x;
-            x[1] += skip.y;
-            x[2] += skip.z;
-            x[3] += skip.w;
+            const Access access = static_cast<Access>(args.residual_access);
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const float4 skip = load_row_vector(args.residual, access, residual, row + r, col, args.m, args.n);
+                x[r * kVector] = combine(args, x[r * kVector], skip.x);
+                x[r * kVector + 1] = combine(args, x[r * kVector + 1], skip.y);
+                x[r * kVector + 2] = combine(args, x[r * kVector + 2], skip.z);
+                x[r * kVector + 3] = combine(args, x[r * kVector + 3], skip.w);
+            }
         }
-        *reinterpret_cast<float4*>(d + row * args.d.row_stride + col) = make_float4(x[0], x[1], x[2], x[3]);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            if (row + r >= args.m) return;
+            float* const line = d + (row + r) * args.d.row_stride + col;
+            if (args.d_access == kRowVector && col + kVector <= args.n) {
+                *reinterpret_cast<float4*>(line) =
+                    make_float4(x[r * kVector], x[r * kVector + 1], x[r * kVector + 2], x[r * kVector + 3]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < kVector; ++i) {
+                    if (col + i < args.n) line[i] = x[r * kVector + i];
+                }
+            }
+        }
+    }
+
+    // One row of it.
+    __device__ __forceinline__ void store_vector(const GemmArgs& args, int row, int col, float4 acc) const {
+        const float4 rows[1] = {acc};
+        store_rows(args, row, col, rows);
+    }
+
+private:
+    // Four neighbours of the bias, 0 where there are no columns.
+    __device__ __forceinline__ float4 bias_vector(const GemmArgs& args, int col) const {
+        const bool aligned = args.bias_stride == 1 && reinterpret_cast<uintptr_t>(args.bias) % sizeof(float4) == 0;
+        if (aligned && col + kVector <= args.n) return __ldg(reinterpret_cast<const float4*>(bias + col));
+        float x[kVector];
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) x[i] = col + i < args.n ? bias[(col + i) * args.bias_stride] : 0.0f;
+        return make_float4(x[0], x[1], x[2], x[3]);
     }
 };

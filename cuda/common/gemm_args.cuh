@@ -2,6 +2,8 @@
 //
 //   D ← activation(α·A·B + β·C + bias) + residual        for each matrix of the batch
 //
+// or, where `combine` says so, times the residual.
+//
 // Row-major, as candle is, but every operand has a row and a column stride, so a transposed, padded, narrowed or
 // broadcast operand is the same kernel with other numbers. Strides count elements, not bytes; all are 64-bit, so an
 // operand may be longer than 2^31 elements. `src/gemm/args.rs` is the mirror of this file on the Rust side: the
@@ -34,6 +36,12 @@ enum Activation : uint32_t {
     kSigmoid = 6,
 };
 
+// What becomes of the activation's result and the residual. The numbers are the ABI: src/gemm/problem.rs has them too.
+enum Combine : uint16_t {
+    kAdd = 0,
+    kMultiply = 1,
+};
+
 struct GemmOperand {
     void* data;                             // device address of the element (0, 0) of the first matrix
     int64_t row_stride;                     // elements between (i, j) and (i + 1, j)
@@ -46,7 +54,7 @@ struct GemmArgs {
     GemmOperand b;          // k × n
     GemmOperand c;          // m × n, read only where beta != 0 (so a NaN in an unused C stays out)
     GemmOperand d;          // m × n, written; its column stride is 1
-    GemmOperand residual;   // m × n, added after the activation; data == nullptr: none
+    GemmOperand residual;   // m × n, added after the activation, or multiplied with it; data == nullptr: none
     const void* bias;       // n elements, one a column; nullptr: none
     int64_t bias_stride;    // elements between neighbours of bias
     void* workspace;        // scratch memory, its contents arbitrary; nullptr where the plan asked for none
@@ -62,11 +70,14 @@ struct GemmArgs {
     Access a_access, b_access, c_access, d_access;
     Activation activation;
     float alpha, beta;
-    uint32_t residual_access;   // an Access
+    uint16_t residual_access;   // an Access
+    Combine combine;
+    const float* alpha_at;   // where α lies in device memory, to be read by the kernel; nullptr: `alpha` counts
+    const float* beta_at;    // likewise, β
 };
 
 static_assert(sizeof(GemmOperand) == 56, "src/gemm/args.rs mirrors this layout");
-static_assert(sizeof(GemmArgs) == 384, "src/gemm/args.rs mirrors this layout");
+static_assert(sizeof(GemmArgs) == 400, "src/gemm/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, bias) == 280, "src/gemm/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, m) == 312, "src/gemm/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, batch_dims) == 328, "src/gemm/args.rs mirrors this layout");
@@ -74,6 +85,7 @@ static_assert(offsetof(GemmArgs, split_k) == 344, "src/gemm/args.rs mirrors this
 static_assert(offsetof(GemmArgs, a_access) == 364, "src/gemm/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, activation) == 368, "src/gemm/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, residual_access) == 380, "src/gemm/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, alpha_at) == 384, "src/gemm/args.rs mirrors this layout");
 
 // Elements from the first matrix of an operand to the `batch`-th one (row-major over batch_dims).
 __device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const GemmOperand& operand, int batch) {

@@ -49,6 +49,12 @@ __device__ __forceinline__ int recompute(int value) {
     return value;
 }
 
+// ---- the kernel before on the stream (sm_90). PTX: "griddepcontrol" ------------------------------------------------
+
+// Waits until the kernels before this one on its stream have finished and what they wrote can be read. Only a launch that
+// allows this kernel to start before they end has anything to wait for.
+__device__ __forceinline__ void wait_for_previous_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // ---- loads of data that is used once. PTX: "ld.global.nc" ------------------------------------------------------
 
 // Reads 16 read-only bytes that no other thread of the block will ask for: they do not displace the L1's content.
@@ -99,6 +105,17 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// ---- shared memory by its 32-bit address. PTX: "ld.shared" -----------------------------------------------------
+
+// Reads 16 bytes: for addresses that are computed bit by bit, where a pointer would hide from the compiler that it is one to
+// shared memory.
+__device__ __forceinline__ float4 load_shared_vector(uint32_t address) {
+    float4 value;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "r"(address) : "memory");
+    return value;
 }
 
 // ---- named barriers. PTX: "bar{.cta}.sync" ---------------------------------------------------------------------

@@ -15,42 +15,55 @@
 constexpr int kMaxOuterDims = 6;
 
 // Division of a number below 2^31 by a number fixed on the host: one multiplication and one shift.
-// quotient = (n · multiplier) >> 32 >> shift; the host picks multiplier and shift so that this is exact.
+// quotient = (2n · multiplier) >> 32 >> shift; the host picks multiplier and shift so that this is exact.
 struct Divisor {
     uint32_t value;        // what to divide by, ≥ 1 and < 2^31
-    uint32_t multiplier;   // 0 where value is a power of two: the shift alone divides
+    uint32_t multiplier;   // ≥ 2^31
     uint32_t shift;
 };
 
+// A batch dimension of a launch.
+struct OuterDim {
+    int64_t src_stride;   // elements between neighbouring matrices in the source; 0 broadcasts
+    int64_t dst_stride;
+    Divisor extent;
+    uint32_t reserved;    // 0
+};
+
+// What every block reads comes first and close together: at the start of a kernel each 64 bytes of arguments that it
+// touches are a miss of the constant cache, one after the other, and for what the L2 holds those are a good part of the
+// whole time. Batch dimensions are read only as far as there are any.
 struct TransposeArgs {
     const void* src;          // device address of element (0, 0) of the first matrix
     void* dst;                // likewise
-    int64_t rows, cols;       // each ≥ 1
     int64_t src_row_stride;   // elements between (i, j) and (i + 1, j)
-    int64_t src_col_stride;   // elements between (i, j) and (i, j + 1)
+    int64_t dst_col_stride;   // elements between (i, j) and (i, j + 1)
+    int64_t src_col_stride;
     int64_t dst_row_stride;
-    int64_t dst_col_stride;
-    int64_t src_outer_stride[kMaxOuterDims];   // elements between neighbours in each batch dimension; 0 broadcasts
-    int64_t dst_outer_stride[kMaxOuterDims];
-    Divisor outer[kMaxOuterDims];   // extents of the batch dimensions, outermost first, 1 where unused
+    int64_t rows, cols;       // each ≥ 1
     Divisor tiles_inner;      // tiles of a matrix along the direction that is walked first
     Divisor tiles_matrix;     // tiles of a matrix
     uint16_t walk_rows;       // 1: neighbouring blocks take neighbouring tiles of a column; 0: of a row
     uint16_t streaming;       // 1: more than the L2 holds, so that nobody will find it there
-    uint32_t outer_count;     // matrices of this launch, the product of `outer`
+    uint32_t outer_dims;      // batch dimensions in use
+    uint32_t outer_count;     // matrices of this launch, the product of their extents
+    uint32_t reserved;        // 0
+    OuterDim outer[kMaxOuterDims];   // innermost first
 };
 
 static_assert(sizeof(Divisor) == 12, "src/transpose/args.rs mirrors this layout");
-static_assert(sizeof(TransposeArgs) == 264, "src/transpose/args.rs mirrors this layout");
-static_assert(offsetof(TransposeArgs, src_outer_stride) == 64, "src/transpose/args.rs mirrors this layout");
-static_assert(offsetof(TransposeArgs, outer) == 160, "src/transpose/args.rs mirrors this layout");
-static_assert(offsetof(TransposeArgs, tiles_inner) == 232, "src/transpose/args.rs mirrors this layout");
-static_assert(offsetof(TransposeArgs, walk_rows) == 256, "src/transpose/args.rs mirrors this layout");
-static_assert(offsetof(TransposeArgs, streaming) == 258, "src/transpose/args.rs mirrors this layout");
+static_assert(sizeof(OuterDim) == 32, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(OuterDim, extent) == 16, "src/transpose/args.rs mirrors this layout");
+static_assert(sizeof(TransposeArgs) == 296, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, rows) == 48, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, tiles_inner) == 64, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, walk_rows) == 88, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, streaming) == 90, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, outer_dims) == 92, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, outer) == 104, "src/transpose/args.rs mirrors this layout");
 
 __device__ __forceinline__ uint32_t quotient(uint32_t number, const Divisor& divisor) {
-    const uint32_t high = divisor.multiplier == 0 ? number : __umulhi(number, divisor.multiplier);
-    return high >> divisor.shift;
+    return __umulhi(2 * number, divisor.multiplier) >> divisor.shift;
 }
 
 // The unsigned integer of SIZE bytes: kernels move bits, so one instance serves every dtype of that size.
@@ -68,15 +81,14 @@ struct OuterOffset {
 
 __device__ __forceinline__ OuterOffset outer_offset(const TransposeArgs& args, uint32_t matrix) {
     OuterOffset offset{0, 0};
-#pragma unroll
-    for (int dim = kMaxOuterDims - 1; dim >= 0; --dim) {
-        if (args.outer[dim].value > 1) {
-            const uint32_t next = quotient(matrix, args.outer[dim]);
-            const int64_t index = matrix - next * args.outer[dim].value;
-            offset.src += index * args.src_outer_stride[dim];
-            offset.dst += index * args.dst_outer_stride[dim];
-            matrix = next;
-        }
+#pragma unroll 1   // every instruction has to be fetched when a kernel starts
+    for (uint32_t dim = 0; dim < args.outer_dims; ++dim) {
+        const OuterDim& outer = args.outer[dim];
+        const uint32_t next = quotient(matrix, outer.extent);
+        const int64_t index = matrix - next * outer.extent.value;
+        offset.src += index * outer.src_stride;
+        offset.dst += index * outer.dst_stride;
+        matrix = next;
     }
     return offset;
 }

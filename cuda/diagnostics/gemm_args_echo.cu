@@ -39,4 +39,7 @@ extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args)
     *out++ = args.alpha;
     *out++ = args.beta;
     *out++ = args.residual_access;
+    *out++ = args.combine;
+    *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.alpha_at));
+    *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.beta_at));
 }

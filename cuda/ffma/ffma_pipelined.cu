@@ -69,10 +69,11 @@ struct Pipelined {
             sum_slices(args, mine + v * kThreads, q);
             if constexpr (kDown) {
                 const int first_row = row + Thread::row_of(v / TN * kVec), first_col = col + Thread::col_of(v % TN);
-                epilogue.store_vector(args, first_row, first_col, make_float4(q[0].y, q[1].y, q[2].y, q[3].y));
-                epilogue.store_vector(args, first_row + 1, first_col, make_float4(q[0].x, q[1].x, q[2].x, q[3].x));
-                epilogue.store_vector(args, first_row + 2, first_col, make_float4(q[0].w, q[1].w, q[2].w, q[3].w));
-                epilogue.store_vector(args, first_row + 3, first_col, make_float4(q[0].z, q[1].z, q[2].z, q[3].z));
+                const float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y),
+                                       make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
+                                       make_float4(q[0].w, q[1].w, q[2].w, q[3].w),
+                                       make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+                epilogue.store_rows(args, first_row, first_col, rows);
             } else {
                 epilogue.store_vector(args, row + Thread::row_of(v / (TN / kVec)),
                                       col + Thread::col_of(v % (TN / kVec) * kVec),

@@ -1,21 +1,22 @@
-// Strict FP32 GEMM for large problems on Hopper: math warps that do nothing but FFMA and shared-memory reads.
+// Strict FP32 GEMM for Hopper: math warps that do nothing but FFMA and shared-memory reads.
 //
-// Eight math warps hold a 128 × 256 (or 128 × 128) tile, 8 × 16 outputs a thread, and most of the registers; four producer
-// warps with the rest bring the operands into a ring of shared-memory stages. Full and empty stages are announced through
-// mbarriers, so that no barrier of the whole block is left in the main loop, and the producers run ahead over the end of a
-// tile: the next tile's first stages are there when the math warps have stored the last.
+// Eight math warps hold a 128 × 256 tile, 8 × 16 outputs a thread, or a 128 × 128 tile, 8 × 8 outputs a thread, and most of
+// the registers; four producer warps with the rest bring the operands into a ring of shared-memory stages. Full and empty
+// stages are announced through mbarriers, so that no barrier of the whole block is left in the main loop, and the producers
+// run ahead over the end of a tile: the next tile's first stages are there when the math warps have stored the last.
 //
 // Arithmetic. An FFMA leaves no issue slot for anything else, so the loop counts instructions: 128 FFMA to 6 16-byte
-// reads a step of k, 95.5 % at best. What is then left to lose are register-bank conflicts, of which ThreadTile::quad()
-// says how the epilogue keeps them out of the main loop, and reads that come in clumps.
-// Operands. Producers count as well: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
-// scheduler with a producer warp. Aligned operands are therefore left to the copy engine (Copied), which takes one
-// instruction a tile; what is contiguous along k is then turned in shared memory. There is a kernel for each of the four
-// layouts. Any other operand goes through the producers' registers (Loaded).
-// Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2.
+// reads a step of k, 95.5 % at best (64 to 4, 94.1 %, in the smaller tile). What is then left to lose are register-bank
+// conflicts, of which ThreadTile::quad() says how the epilogue keeps them out of the main loop, and reads in clumps.
+// Operands. Producers take issue slots, too: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
+// scheduler with a producer warp. Aligned operands are therefore left to the copy engine (Copied), one instruction a tile;
+// what is contiguous along k is then turned in shared memory. There is a kernel for each of the four layouts. Any other
+// operand, a misaligned view for example, goes through the producers' registers (Loaded).
+// Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
+// a byte and 2 TB/s with the smaller tile.
 //
-// Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile; the last ones are cut along k, so that
-// all multiprocessors finish together (stream_k.cuh).
+// Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile of the whole waves. The k of all other tiles is
+// shared equally among them: stream_k.cuh. No second launch, the same bits every time.
 #include <cuda.h>
 
 #include "../common/stream_k.cuh"
@@ -31,15 +32,6 @@ namespace ffma_gemm {
 struct Loaded {
     static constexpr bool kCopied = false;
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
-};
-
-// By the copy engine. An operand that is contiguous along k is turned.
-template <bool A_TURNED, bool B_TURNED>
-struct Copied {
-    static constexpr bool kCopied = true;
-    static constexpr int kMathRegisters = 224, kProducerRegisters = 56;
-    const CUtensorMap& a;
-    const CUtensorMap& b;
 };
 
 // A tile of ROWS rows that the copy engine brings. Where rows are neighbours in memory, it arrives as the main loop wants it,
@@ -62,30 +54,32 @@ struct CopiedTile {
     // Four rows lie beside each other in a line, but those of a turned tile are rotated: at place i is row (i + rotation) % 4.
     static __device__ __forceinline__ int rotation(int row) { return TURNED ? row / 8 % kVec : 0; }
 
-    // A lane turns 4 × 4 elements: it reads 16 bytes of each of four rows and writes 16 bytes of each of four lines. The
-    // eight lanes whose accesses go through memory together have neighbouring fours of rows. Their chunks of the same line
-    // fill all banks. Their chunks of row 0 of each four would fill a quarter; so some lanes begin with row 1, 2 or 3.
+    // A lane gathers four rows of a line, four times, and writes them as vectors. Eight neighbouring lanes have eight fours of
+    // rows and one line, so what they write fills all banks. So does what a warp reads: because of the rotation, eight lanes
+    // read one element each of eight different chunks.
     static __device__ __forceinline__ void turn(float* tile, int lane) {
-        const int four = lane % 8, k_four = lane / 8;
-        int from[kVec];
+        const int four = lane % 8, line = lane / 8;
+        int from[kVec][BK / kVec];
 #pragma unroll
         for (int i = 0; i < kVec; ++i) {
             const int row = four * kVec + (i + rotation(four * kVec)) % kVec;
-            from[i] = row * BK + (k_four ^ row / 2 % 4) * kVec;
-        }
-        float* to = tile + k_four * kVec * kBand + four * kVec;
-#pragma unroll 1   // with few registers for this, the compiler does better in the main loop
-        for (int band = 0; band < ROWS / kBand; ++band) {
-            float4 v[kVec];
 #pragma unroll
-            for (int i = 0; i < kVec; ++i) v[i] = *reinterpret_cast<const float4*>(tile + from[i]);
+            for (int chunk = 0; chunk < BK / kVec; ++chunk)
+                from[i][chunk] = row * BK + (chunk ^ row / 2 % 4) * kVec + line;
+        }
+        float* to = tile + line * kBand + four * kVec;
+#pragma unroll
+        for (int band = 0; band < ROWS / kBand; ++band) {
+            float v[BK / kVec][kVec];
+#pragma unroll
+            for (int chunk = 0; chunk < BK / kVec; ++chunk)
+#pragma unroll
+                for (int i = 0; i < kVec; ++i) v[chunk][i] = tile[band * kBandFloats + from[i][chunk]];
             __syncwarp();   // all have read the band before any of it is overwritten
-            *reinterpret_cast<float4*>(to) = make_float4(v[0].x, v[1].x, v[2].x, v[3].x);
-            *reinterpret_cast<float4*>(to + kBand) = make_float4(v[0].y, v[1].y, v[2].y, v[3].y);
-            *reinterpret_cast<float4*>(to + 2 * kBand) = make_float4(v[0].z, v[1].z, v[2].z, v[3].z);
-            *reinterpret_cast<float4*>(to + 3 * kBand) = make_float4(v[0].w, v[1].w, v[2].w, v[3].w);
-            tile += kBandFloats;
-            to += kBandFloats;
+#pragma unroll
+            for (int chunk = 0; chunk < BK / kVec; ++chunk)
+                *reinterpret_cast<float4*>(to + band * kBandFloats + chunk * kVec * kBand) =
+                    make_float4(v[chunk][0], v[chunk][1], v[chunk][2], v[chunk][3]);
         }
     }
 
@@ -96,11 +90,41 @@ struct CopiedTile {
     }
 };
 
-// Four neighbours that lie rotated by so many places, in their order.
-__device__ __forceinline__ float4 rotated(float4 v, int by) {
-    if (by & 1) v = make_float4(v.w, v.x, v.y, v.z);
-    if (by & 2) v = make_float4(v.z, v.w, v.x, v.y);
-    return v;
+// By the copy engine. An operand that is contiguous along k is turned.
+template <bool A_TURNED, bool B_TURNED>
+struct Copied {
+    static constexpr bool kCopied = true;
+    static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
+    const CUtensorMap& a;
+    const CUtensorMap& b;
+
+    template <int BM, int BK>
+    static __device__ __forceinline__ int rotation_a(int row) {
+        return CopiedTile<BM, BK, A_TURNED>::rotation(row);
+    }
+    template <int BN, int BK>
+    static __device__ __forceinline__ int rotation_b(int col) {
+        return CopiedTile<BN, BK, B_TURNED>::rotation(col);
+    }
+};
+
+// Brings four neighbours that lie rotated by so many places back in order.
+template <typename T>
+__device__ __forceinline__ void rotate_back(T (&v)[kVec], int by) {
+    if (by & 1) {
+        const T last = v[3];
+        v[3] = v[2];
+        v[2] = v[1];
+        v[1] = v[0];
+        v[0] = last;
+    }
+    if (by & 2) {
+        const T first = v[0], second = v[1];
+        v[0] = v[2];
+        v[1] = v[3];
+        v[2] = first;
+        v[3] = second;
+    }
 }
 
 // ---- the kernel -------------------------------------------------------------------------------------------------
@@ -126,15 +150,17 @@ struct Specialized {
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
-        float a[STAGES][BK][BM];
-        float b[STAGES][BK][BN];
+        struct Stage {
+            float a[BK][BM];
+            float b[BK][BN];
+        } stages[STAGES];
         float4 sums[kQuads][kMathThreads];
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be turned have arrived
 
         // After the last tile the stages are free.
         __device__ __forceinline__ typename Finish::Ahead& parts() {
-            static_assert(sizeof(a) + sizeof(b) >= sizeof(typename Finish::Ahead), "parts of a tile take the room of the stages");
-            return *reinterpret_cast<typename Finish::Ahead*>(a);
+            static_assert(sizeof(stages) >= sizeof(typename Finish::Ahead), "parts of a tile take the room of the stages");
+            return *reinterpret_cast<typename Finish::Ahead*>(stages);
         }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
@@ -178,13 +204,13 @@ struct Specialized {
         static_assert(STAGES == kProducers / kWarp, "a warp a stage");
         using TileA = CopiedTile<BM, BK, A_TURNED>;
         using TileB = CopiedTile<BN, BK, B_TURNED>;
-        constexpr uint32_t kBytesA = sizeof(shared.a[0]), kBytesB = sizeof(shared.b[0]);
+        constexpr uint32_t kBytesA = sizeof(Shared::Stage::a), kBytesB = sizeof(Shared::Stage::b);
         constexpr uint32_t kRawBytes = (A_TURNED ? kBytesA : 0) + (B_TURNED ? kBytesB : 0);
         const int stage = thread / kWarp, lane = thread % kWarp;
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, grid);
-        float* tile_a = shared.a[stage][0];
-        float* tile_b = shared.b[stage][0];
+        float* tile_a = shared.stages[stage].a[0];
+        float* tile_b = shared.stages[stage].b[0];
         uint64_t* full = &shared.full[stage];
         uint64_t* raw = &shared.raw[stage];
         stream_k::Piece piece;
@@ -207,8 +233,9 @@ struct Specialized {
                 }
                 if (kRawBytes > 0) {
                     ptx::mbarrier_wait(raw, parity);
-                    if (A_TURNED) TileA::turn(tile_a, lane);
-                    if (B_TURNED) TileB::turn(tile_b, lane);
+                    if (A_TURNED && B_TURNED) CopiedTile<BM + BN, BK, true>::turn(tile_a, lane);   // B's bands follow A's
+                    else if (A_TURNED) TileA::turn(tile_a, lane);
+                    else TileB::turn(tile_b, lane);
                     ptx::fence_async_proxy();   // before the copy engine writes here again
                     __syncwarp();
                     if (lane == 0) ptx::mbarrier_arrive(full);
@@ -256,8 +283,8 @@ struct Specialized {
                 a.fetch(k_left);
                 b.fetch(k_left);
                 ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
-                a.commit(shared.a[cursor.stage]);
-                b.commit(shared.b[cursor.stage]);
+                a.commit(shared.stages[cursor.stage].a);
+                b.commit(shared.stages[cursor.stage].b);
                 ptx::mbarrier_arrive(&shared.full[cursor.stage]);
                 cursor.advance();
             }
@@ -299,8 +326,8 @@ struct Specialized {
         using TileB = CopiedTile<BN, BK, B_TURNED>;
         constexpr int kPart = 8, kParts = BK / kPart;
         const int offset_a = TileA::lane_offset(row), offset_b = TileB::lane_offset(col);
-        const float* a = shared.a[cursor.stage][0] + offset_a;
-        const float* b = shared.b[cursor.stage][0] + offset_b;
+        const float* a = shared.stages[cursor.stage].a[0] + offset_a;
+        const float* b = shared.stages[cursor.stage].b[0] + offset_b;
         const auto load = [&](int buffer, int k) { tile.template load<TileA, TileB>(buffer, a, b, k); };
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
         load(0, 0);
@@ -317,8 +344,8 @@ struct Specialized {
                 if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
                 cursor.advance();
                 if (parts > 1) ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                a = shared.a[cursor.stage][0] + offset_a;
-                b = shared.b[cursor.stage][0] + offset_b;
+                a = shared.stages[cursor.stage].a[0] + offset_a;
+                b = shared.stages[cursor.stage].b[0] + offset_b;
             } else {
                 a += TileA::offset(kPart, 0);
                 b += TileB::offset(kPart, 0);
@@ -331,11 +358,11 @@ struct Specialized {
     static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
                                                       int col, int lane, const Loaded*) {
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-        tile.load(0, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+        tile.load(0, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
 #pragma unroll 1
         for (; steps > 0; --steps) {
-            const float(*tile_a)[BM] = shared.a[cursor.stage];
-            const float(*tile_b)[BN] = shared.b[cursor.stage];
+            const float(*tile_a)[BM] = shared.stages[cursor.stage].a;
+            const float(*tile_b)[BN] = shared.stages[cursor.stage].b;
             uint64_t* empty = &shared.empty[cursor.stage];
             cursor.advance();
 #pragma unroll
@@ -346,24 +373,13 @@ struct Specialized {
             // The last step's operands are in registers already, so the next stage's can be asked for now.
             if (steps > 1) {
                 ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                tile.load(BK % 2, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+                tile.load(BK % 2, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
             }
             tile.multiply((BK - 1) % 2);
             __syncwarp();
             if (lane == 0) ptx::mbarrier_arrive(empty);
         }
     }
-
-    template <typename F>
-    struct Rotation {
-        static __device__ __forceinline__ int of_row(int) { return 0; }
-        static __device__ __forceinline__ int of_col(int) { return 0; }
-    };
-    template <bool A_TURNED, bool B_TURNED>
-    struct Rotation<Copied<A_TURNED, B_TURNED>> {
-        static __device__ __forceinline__ int of_row(int row) { return CopiedTile<BM, BK, A_TURNED>::rotation(row); }
-        static __device__ __forceinline__ int of_col(int col) { return CopiedTile<BN, BK, B_TURNED>::rotation(col); }
-    };
 
     static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int number,
                                                  int thread) {
@@ -382,18 +398,22 @@ struct Specialized {
         const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
-        finish.run(shared.parts(), [&](int group, int warp, float4 (&q)[kVec]) {
+        finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVec]) {
             const int row = first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
             const int col = first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
-            const int rotation_a = Rotation<FEED>::of_row(row), rotation_b = Rotation<FEED>::of_col(col);
-            // Four columns become four rows, as quad() turned them; one after the other, for one copy of the epilogue's code.
-#pragma unroll 1
-            for (int i = 0; i < kVec; ++i) {
-                epilogue.store_vector(args, work.row + row + ((i ^ 1) + rotation_a) % kVec, work.col + col,
-                                      rotated(make_float4(q[0].x, q[1].x, q[2].x, q[3].x), rotation_b));
+            // Four columns become four rows, as quad() turned them.
+            float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y), make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
+                             make_float4(q[0].w, q[1].w, q[2].w, q[3].w), make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+            if constexpr (FEED::kCopied) {
+                rotate_back(rows, FEED::template rotation_a<BM, BK>(row));
 #pragma unroll
-                for (int j = 0; j < kVec; ++j) q[j] = make_float4(q[j].y, q[j].z, q[j].w, q[j].x);
+                for (int i = 0; i < kVec; ++i) {
+                    float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
+                    rotate_back(x, FEED::template rotation_b<BN, BK>(col));
+                    rows[i] = make_float4(x[0], x[1], x[2], x[3]);
+                }
             }
+            epilogue.store_rows(args, work.row + row, work.col + col, rows);
         });
     }
 };

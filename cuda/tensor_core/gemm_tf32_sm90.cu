@@ -37,7 +37,7 @@ struct Consumer {
     Ring<CONFIG::STAGES> raw;
     Ring<CONFIG::SLOTS> converted;
 
-    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, const Place<CONFIG>& place_)
+    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, const Place<CONFIG>& place_, int)
         : shared(shared_), place(place_) {}
 
     // Waits for the stage under the cursors.

@@ -72,7 +72,6 @@ struct Copies {
                   "turns are whole, and a thread's chunks are permuted alike in all of them");
     static_assert(kWordTurns * kWordLines == Shape::LINES && kWordLanes == Shape::LINE, "turns are whole");
 
-    const float* matrix;            // an address for copies that read nothing
     const float* next;              // this thread's first element of the next tile
     int64_t line_stride, along_stride, step;
     int line, along;                // its place in the tile
@@ -80,8 +79,7 @@ struct Copies {
     bool vectors;
 
     __device__ __forceinline__ Copies(const ffma_gemm::Source& source, bool vectors_, int first_row, int first_k)
-        : matrix(source.data),
-          line_stride(ALONG_K ? source.row_stride : source.k_stride),
+        : line_stride(ALONG_K ? source.row_stride : source.k_stride),
           along_stride(ALONG_K ? source.k_stride : source.row_stride),
           step(BK * source.k_stride),
           rows_left(source.rows - first_row),
@@ -95,33 +93,60 @@ struct Copies {
 
     // Starts the copies of a tile that has `k_left` elements of k before its slice ends; the rest becomes zero.
     __device__ __forceinline__ void start(char* tile, int k_left) {
-        const int lines_left = (ALONG_K ? rows_left : k_left) - line, along_left = (ALONG_K ? k_left : rows_left) - along;
-        if (vectors) {
-            char* to = tile + line * Shape::LINE_BYTES + (along / ffma_gemm::kVec ^ Shape::swizzle(line)) * kChunk;
-            const int bytes = min(max(along_left, 0) * kWord, kChunk);
-#pragma unroll
-            for (int turn = 0; turn < kVectorTurns; ++turn) {
-                const int skip = turn * kVectorLines;
-                const bool inside = skip < lines_left && bytes > 0;
-                ptx::cp_async_16(to + skip * Shape::LINE_BYTES, inside ? next + skip * line_stride : matrix,
-                                 inside ? bytes : 0);
-            }
+        if (rows_left >= ROWS && k_left >= BK) {
+            vectors ? start_vectors<true>(tile, k_left) : start_words<true>(tile, k_left);
         } else {
-#pragma unroll 4
-            for (int turn = 0; turn < kWordTurns; ++turn) {
-                const int skip = turn * kWordLines;
-                const bool inside = skip < lines_left && along_left > 0;
-                const int chunk = along / ffma_gemm::kVec ^ Shape::swizzle(line + skip);
-                ptx::cp_async_4(tile + (line + skip) * Shape::LINE_BYTES + chunk * kChunk + along % 4 * kWord,
-                                inside ? next + skip * line_stride : matrix, inside ? kWord : 0);
-            }
+            vectors ? start_vectors<false>(tile, k_left) : start_words<false>(tile, k_left);
         }
         next += step;
+    }
+
+private:
+    static __device__ __forceinline__ float* place(char* tile, int line, int along) {
+        const int chunk = along / ffma_gemm::kVec ^ Shape::swizzle(line);
+        return reinterpret_cast<float*>(tile + line * Shape::LINE_BYTES + chunk * kChunk) + along % ffma_gemm::kVec;
+    }
+    __device__ __forceinline__ int lines_left(int k_left) const { return (ALONG_K ? rows_left : k_left) - line; }
+    __device__ __forceinline__ int along_left(int k_left) const { return (ALONG_K ? k_left : rows_left) - along; }
+
+    // INSIDE: all of the tile is inside the operand.
+    template <bool INSIDE>
+    __device__ __forceinline__ void start_vectors(char* tile, int k_left) const {
+        char* to = reinterpret_cast<char*>(place(tile, line, along));
+        const int valid = min(max(along_left(k_left), 0), ffma_gemm::kVec);
+#pragma unroll
+        for (int turn = 0; turn < kVectorTurns; ++turn) {
+            const int skip = turn * kVectorLines;
+            const int here = INSIDE ? ffma_gemm::kVec : skip < lines_left(k_left) ? valid : 0;
+            const float* from = next + skip * line_stride;
+            float* chunk = reinterpret_cast<float*>(to + skip * Shape::LINE_BYTES);
+            if (INSIDE || here == ffma_gemm::kVec) {
+                ptx::cp_async_16(chunk, from);
+            } else {   // the operand ends within these 16 bytes, or before them
+#pragma unroll
+                for (int word = 0; word < ffma_gemm::kVec; ++word) {
+                    if (word < here) ptx::cp_async_4(chunk + word, from + word); else chunk[word] = 0.0f;
+                }
+            }
+        }
+    }
+
+    template <bool INSIDE>
+    __device__ __forceinline__ void start_words(char* tile, int k_left) const {
+#pragma unroll 4
+        for (int turn = 0; turn < kWordTurns; ++turn) {
+            const int skip = turn * kWordLines;
+            float* to = place(tile, line + skip, along);
+            if (INSIDE || (skip < lines_left(k_left) && along_left(k_left) > 0)) {
+                ptx::cp_async_4(to, next + skip * line_stride);
+            } else {
+                *to = 0.0f;
+            }
+        }
     }
 };
 
 // ---- arithmetic -------------------------------------------------------------------------------------------------
-
 
 // `COUNT` words of A (its heads rounded) or of B.
 template <int PRODUCTS, int COUNT, bool OF_A>
@@ -178,7 +203,7 @@ __device__ __forceinline__ void add(typename SHAPE::Sums& sums, const typename S
 // Adds the products of PROMOTE steps of k to `sums`; `a_at` and `b_at` are the places of this lane's first elements.
 template <typename SHAPE, typename TILE_A, typename TILE_B>
 __device__ __forceinline__ void multiply(typename SHAPE::Sums& sums, const char* a_tile, const char* b_tile, int a_at,
-                                         int b_at) {
+                                         int b_at, bool short_sum) {
     const auto word = [](const char* tile, int at) { return *reinterpret_cast<const float*>(tile + at); };
 #pragma unroll
     for (int step = 0; step < SHAPE::PROMOTE; ++step) {
@@ -201,6 +226,7 @@ __device__ __forceinline__ void multiply(typename SHAPE::Sums& sums, const char*
                 for (int j = 0; j < SHAPE::TILES_N; ++j) product(sums[i][j], a[i], b[j]);
         };
         if constexpr (SHAPE::PRODUCTS == 3) {
+            if (short_sum) all([](auto& d, const auto& x, const auto& y) { ptx::mma_tf32(d, x.tail, y.tail); });
             all([](auto& d, const auto& x, const auto& y) { ptx::mma_tf32(d, x.tail, y.head); });
             all([](auto& d, const auto& x, const auto& y) { ptx::mma_tf32(d, x.head, y.tail); });
         }
@@ -222,6 +248,7 @@ __device__ __forceinline__ void accumulate(const GemmArgs& args, const ffma_gemm
                                                    work.k_begin);
     const int group = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
     const int a_at = TileA::fragment(warp_row, group, quad), b_at = TileB::fragment(warp_col, group, quad);
+    const bool short_sum = args.k < kShortSum;
     int k_left = work.k_end - work.k_begin, to_copy = k_left;
     int filled = 0, read = 0;   // bytes from `shared` to the stage that is filled next, and to the one in use
     const auto next = [](int at) { return at + SHAPE::STAGE_BYTES == SHAPE::SHARED_BYTES ? 0 : at + SHAPE::STAGE_BYTES; };
@@ -249,10 +276,10 @@ __device__ __forceinline__ void accumulate(const GemmArgs& args, const ffma_gemm
             if constexpr (SHAPE::PRODUCTS == 3) {
                 typename SHAPE::Sums fresh;
                 clear<SHAPE>(fresh);
-                multiply<SHAPE, TileA, TileB>(fresh, a_tile, b_tile, a_from, b_from);
+                multiply<SHAPE, TileA, TileB>(fresh, a_tile, b_tile, a_from, b_from, short_sum);
                 add<SHAPE>(sums, fresh);
             } else {
-                multiply<SHAPE, TileA, TileB>(sums, a_tile, b_tile, a_from, b_from);
+                multiply<SHAPE, TileA, TileB>(sums, a_tile, b_tile, a_from, b_from, short_sum);
             }
         }
         read = next(read);
@@ -325,8 +352,9 @@ __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, 
                 for (int j = 0; j < SHAPE::TILES_N; ++j) {
                     const int c = col + j * kMmaN;
                     if (r < args.m && c < args.n) {
-                        *reinterpret_cast<float2*>(line + c) = make_float2(args.alpha * sums[i][j][half * 2],
-                                                                           args.alpha * sums[i][j][half * 2 + 1]);
+                        *reinterpret_cast<float2*>(line + c) =
+                            make_float2(epilogue.scalars.scale(sums[i][j][half * 2]),
+                                        epilogue.scalars.scale(sums[i][j][half * 2 + 1]));
                     }
                 }
             }

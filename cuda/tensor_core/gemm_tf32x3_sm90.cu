@@ -2,9 +2,9 @@
 //
 // Every FP32 operand is split into a TF32 head and a TF32 tail (11 bits each), and
 //
-//   a·b ≈ tail(a)·head(b) + head(a)·tail(b) + head(a)·head(b)        (tail·tail, about 2⁻²⁴ of a·b, is left out)
+//   a·b ≈ tail(a)·head(b) + head(a)·tail(b) + head(a)·head(b)
 //
-// is summed in the tensor core, small terms first. The tensor core truncates when it adds, so a sum never stays in it
+// (tail·tail, about 2⁻²³ of a·b, is taken only in short sums, where nothing larger hides what it leaves out) is summed in the tensor core, small terms first. The tensor core truncates when it adds, so a sum never stays in it
 // for longer than one stage of k: after 32 steps of k it is added to FP32 registers with round to nearest.
 //
 // The roles of the warps, the rings and the stores are pipeline_sm90.cuh's. R's fragments are split on their way into
@@ -49,14 +49,20 @@ __device__ __forceinline__ void load_fragments(const char* tile, const Place<CON
     });
 }
 
-// Issues the three products of one stage into `acc`, which starts from zero.
-template <typename CONFIG>
+// Issues the products of one stage, small ones first, into `acc`, which starts from zero.
+template <typename CONFIG, bool SHORT_SUM>
 __device__ __forceinline__ void multiply(float (&acc)[CONFIG::ACCUMULATORS], const Fragments& r, uint64_t s_head,
                                          uint64_t s_tail) {
     constexpr uint64_t kStep = kStepK * 4 / 16;   // a descriptor counts 16 bytes
     ptx::wgmma_fence();
+    if constexpr (SHORT_SUM) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) ptx::wgmma_tf32(acc, r.tail[step], s_head + step * kStep, step > 0);
+        for (int step = 0; step < kSteps; ++step) ptx::wgmma_tf32(acc, r.tail[step], s_tail + step * kStep, step > 0);
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+        ptx::wgmma_tf32(acc, r.tail[step], s_head + step * kStep, SHORT_SUM || step > 0);
+    }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) ptx::wgmma_tf32(acc, r.head[step], s_tail + step * kStep, true);
 #pragma unroll
@@ -75,9 +81,10 @@ struct Consumer {
     Ring<CONFIG::STAGES> raw;
     Ring<CONFIG::SLOTS> converted;
     uint64_t s_head, s_tail;   // descriptors of the tiles of S under the cursors, moved along rather than computed
+    const bool short_sum;
 
-    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, const Place<CONFIG>& place_)
-        : shared(shared_), place(place_) {
+    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, const Place<CONFIG>& place_, int k)
+        : shared(shared_), place(place_), short_sum(k < kShortSum) {
         const char* tail = shared.converted(0) + CONFIG::HEADS * CONFIG::S_BYTES;
         s_head = ptx::wgmma_descriptor_swizzle128(
             ptx::shared_address(CONFIG::HEADS ? shared.converted(0) : shared.s(0)));
@@ -104,11 +111,17 @@ struct Consumer {
     __device__ __forceinline__ void step(float (&sum)[CONFIG::ACCUMULATORS], const Fragments& now, Fragments& next,
                                          bool more) {
         float acc[CONFIG::ACCUMULATORS];
-        multiply<CONFIG>(acc, now, s_head, s_tail);
+        multiply<CONFIG, false>(acc, now, s_head, s_tail);
         uint64_t* raw_empty = shared.raw_empty(raw.slot);
         uint64_t* converted_empty = shared.converted_empty(converted.slot);
         advance();
         if (more) fetch(next);
+        promote(sum, acc, raw_empty, converted_empty);
+    }
+
+    // Waits for the products, gives their stage back and adds them to the sums.
+    __device__ __forceinline__ void promote(float (&sum)[CONFIG::ACCUMULATORS], float (&acc)[CONFIG::ACCUMULATORS],
+                                            uint64_t* raw_empty, uint64_t* converted_empty) const {
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(acc);
         release_raw<CONFIG>(place, raw_empty);
@@ -118,9 +131,25 @@ struct Consumer {
         ptx::wgmma_pin(sum);
     }
 
+    // The same for a short sum, with all four products, one stage after the other.
+    __device__ __forceinline__ void accumulate_short(float (&sum)[CONFIG::ACCUMULATORS], int stages) {
+        Fragments now;
+#pragma unroll 1
+        for (int stage = 0; stage < stages; ++stage) {
+            float acc[CONFIG::ACCUMULATORS];
+            fetch(now);
+            multiply<CONFIG, true>(acc, now, s_head, s_tail);
+            uint64_t* raw_empty = shared.raw_empty(raw.slot);
+            uint64_t* converted_empty = shared.converted_empty(converted.slot);
+            advance();
+            promote(sum, acc, raw_empty, converted_empty);
+        }
+    }
+
     // Adds `stages` stages of k to `sum`.
     __device__ __forceinline__ void accumulate(float (&sum)[CONFIG::ACCUMULATORS], int stages) {
         if (stages == 0) return;
+        if (short_sum) return accumulate_short(sum, stages);
         Fragments even, odd;
         fetch(even);
         for (int stage = 0; stage < stages; stage += 2) {

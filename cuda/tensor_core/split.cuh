@@ -9,6 +9,10 @@ namespace {
 constexpr uint32_t kHeadMask = 0xFFFFE000u;   // sign, exponent and the 10 stored bits of TF32
 constexpr uint32_t kHalfUnit = 0x1000u;       // half of TF32's last bit: adding it rounds a later truncation
 
+// In sums of fewer products than this the representation of the operands is most of the error, and they take the product
+// of the tails too. Longer sums err more by adding up.
+constexpr int kShortSum = 384;
+
 // x = truncated head + tail; the head is what wgmma reads of x itself, the tail is rounded to TF32.
 __device__ __forceinline__ float tail_of_truncated(float x) {
     const float head = __uint_as_float(__float_as_uint(x) & kHeadMask);

@@ -1,7 +1,7 @@
 // Copy 3: rows that stay whole find their new places. For permutations that keep the fastest dimension, such as the
 // split of attention heads, and for views that leave gaps between rows.
 //
-// The destination is written from front to back; each thread works out where an element comes from. Three things make
+// The destination is dense and written from front to back; each thread works out where an element comes from. Three things make
 // that as cheap as a copy: the plan widens the element to up to 16 bytes, as far as row length and alignment allow, so
 // that there are few of them; divisions are multiplications prepared on the host; and every thread has several loads
 // under way before its first store: four for data that comes from memory, two where the L2 holds it and more blocks
@@ -17,35 +17,47 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread copies UNROLL elements.
+// Where an element comes from, worked out dimension by dimension.
+struct Place {
+    uint32_t rest;    // what the dimensions so far leave of the element's number
+    int64_t offset;   // how far into the source they lead
+
+    __device__ __forceinline__ void walk(const Divisor& extent, int64_t stride) {
+        const uint32_t next = quotient(rest, extent);
+        offset += static_cast<int64_t>(rest - next * extent.value) * stride;
+        rest = next;
+    }
+};
+
+// A thread copies UNROLL elements, and takes one step of all their divisions after the other: few instructions to fetch,
+// and nobody's load waits for a neighbour's arithmetic. Elements beyond the last are read as the last one again and not
+// stored.
 template <int SIZE, int UNROLL>
 __device__ __forceinline__ void copy_rows(const TransposeArgs& args) {
     using T = typename Bits<SIZE>::Type;
-    const uint32_t row_count = args.tiles_matrix.value * args.outer_count;
-    const uint32_t count = args.tiles_inner.value * row_count;
+    const uint32_t count = args.tiles_inner.value * args.tiles_matrix.value * args.outer_count;
     const uint32_t first = blockIdx.x * (kThreads * UNROLL) + threadIdx.x;
 
+    Place place[UNROLL];
+#pragma unroll
+    for (int step = 0; step < UNROLL; ++step) {
+        place[step] = {min(first + step * kThreads, count - 1), 0};
+        place[step].walk(args.tiles_inner, args.src_col_stride);
+        place[step].walk(args.tiles_matrix, args.src_row_stride);
+    }
+#pragma unroll 1
+    for (uint32_t dim = 0; dim < args.outer_dims; ++dim) {
+#pragma unroll
+        for (int step = 0; step < UNROLL; ++step) place[step].walk(args.outer[dim].extent, args.outer[dim].src_stride);
+    }
+
     T staged[UNROLL];
-    T* target[UNROLL];
+#pragma unroll
+    for (int step = 0; step < UNROLL; ++step) staged[step] = static_cast<const T*>(args.src)[place[step].offset];
 #pragma unroll
     for (int step = 0; step < UNROLL; ++step) {
         const uint32_t item = first + step * kThreads;
-        target[step] = nullptr;
-        if (item < count) {
-            const uint32_t row_index = quotient(item, args.tiles_inner);
-            const int64_t col = item - row_index * args.tiles_inner.value;
-            const uint32_t matrix = quotient(row_index, args.tiles_matrix);
-            const int64_t row = row_index - matrix * args.tiles_matrix.value;
-            const OuterOffset offset = outer_offset(args, matrix);
-            staged[step] = static_cast<const T*>(
-                args.src)[offset.src + row * args.src_row_stride + col * args.src_col_stride];
-            target[step] =
-                static_cast<T*>(args.dst) + offset.dst + row * args.dst_row_stride + col * args.dst_col_stride;
-        }
-    }
-#pragma unroll
-    for (int step = 0; step < UNROLL; ++step) {
-        if (target[step] != nullptr) *target[step] = staged[step];
+        if (item < count) static_cast<T*>(args.dst)[item] = staged[step];
     }
 }
 

@@ -61,7 +61,8 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
     __syncthreads();
     ptx::mbarrier_wait(&loaded, 0);
 
-    // Loaded, the tile lies as columns of cells, each TILE_ROWS rows high; turned, as columns of cells of the destination.
+    // Loaded, the tile lies as columns of cells, each CELL_ROWS cells high; turned, as columns of cells of the destination,
+    // each CELL_COLS cells high.
     const int cell = threadIdx.x / (kChunks * kChunks);
     const int cell_row = cell % CELL_ROWS, cell_col = cell / CELL_ROWS;
     const int chunk_col = threadIdx.x % kChunks, chunk_row = (threadIdx.x / kChunks % kChunks) ^ chunk_col;
@@ -106,7 +107,3 @@ TRANSPOSE_TMA_KERNEL(transpose_06_tma_b1, 1, 1, 1, 64)
 TRANSPOSE_TMA_KERNEL(transpose_06_tma_b2, 2, 1, 1, 64)
 TRANSPOSE_TMA_KERNEL(transpose_06_tma_b4, 4, 2, 2, 256)
 TRANSPOSE_TMA_KERNEL(transpose_06_tma_b8, 8, 2, 2, 256)
-
-// For what the L2 holds: blocks of half a tile load and store at different times, where whole ones come in one wave that
-// first loads and then stores.
-TRANSPOSE_TMA_KERNEL(transpose_06_tma_half_b4, 4, 2, 1, 128)

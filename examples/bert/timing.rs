@@ -69,7 +69,9 @@ fn random_tokens(model: &Model, (batch, length): (usize, usize)) -> Result<Token
 }
 
 /// Prints, and on a GPU writes, the time of a forward pass for every setting and way.
-pub fn run(place: &Place, model: &Model, ways: &[Way], arguments: &Arguments) -> Result<()> {
+///
+/// `differences` are those of the embeddings, for every way but the first.
+pub fn run(place: &Place, model: &Model, ways: &[Way], differences: &[f32], arguments: &Arguments) -> Result<()> {
     println!("\nms a forward pass, the median of {}:", arguments.samples);
     let names: Vec<String> = ways.iter().map(|way| format!("{way:>10?}")).collect();
     println!("{:>14} {}", "batch × length", names.join("          "));
@@ -100,17 +102,23 @@ pub fn run(place: &Place, model: &Model, ways: &[Way], arguments: &Arguments) ->
         println!("{:>14} {}", format!("{} × {}", setting.0, setting.1), cells.join(" "));
         measured.push((setting, times));
     }
-    write(place, ways, arguments, &measured)
+    write(place, ways, differences, arguments, &measured)
 }
 
 #[cfg(feature = "cuda")]
-fn write(place: &Place, ways: &[Way], arguments: &Arguments, measured: &[((usize, usize), Vec<f64>)]) -> Result<()> {
+fn write(
+    place: &Place,
+    ways: &[Way],
+    differences: &[f32],
+    arguments: &Arguments,
+    measured: &[((usize, usize), Vec<f64>)],
+) -> Result<()> {
     let (Some((_, gpu)), Some(folder)) = (&place.gpu, &arguments.out) else {
         return Ok(());
     };
     let mut report = gpu.report("cargo run --release --features cuda,override --example bert --")?;
     for ((batch, length), times) in measured {
-        for (way, ms) in ways.iter().zip(times).skip(1) {
+        for ((way, ms), difference) in ways.iter().zip(times).skip(1).zip(differences) {
             report.rows.push(Row {
                 bench: "model".into(),
                 layer: Some(format!("BERT {batch}×{length}, {way:?}").to_lowercase()),
@@ -122,6 +130,7 @@ fn write(place: &Place, ways: &[Way], arguments: &Arguments, measured: &[((usize
                 baseline: Some("candle".into()),
                 baseline_us: Some(times[0] * 1e3),
                 speedup: Some(times[0] / ms),
+                err_max: Some(*difference as f64),
                 ..Row::default()
             });
         }
@@ -135,6 +144,6 @@ fn write(place: &Place, ways: &[Way], arguments: &Arguments, measured: &[((usize
 }
 
 #[cfg(not(feature = "cuda"))]
-fn write(_: &Place, _: &[Way], _: &Arguments, _: &[((usize, usize), Vec<f64>)]) -> Result<()> {
+fn write(_: &Place, _: &[Way], _: &[f32], _: &Arguments, _: &[((usize, usize), Vec<f64>)]) -> Result<()> {
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //!     cargo run --release --features cuda --example ladder -- --sizes 256..8192 --out out
 //!     cargo run --release --features cuda --example ladder -- --grid --precision fp32-strict
+//!     cargo run --release --features cuda --example ladder -- --sustained --sizes 1024..8192
 //!     cargo run --release --features cuda --example ladder -- transpose --out out
 //!     cargo run --example ladder -- --list
 
@@ -56,6 +57,13 @@ struct Arguments {
     /// With --grid: measure everything that the planner considers, and how well it predicts and chooses
     #[arg(long, requires = "grid")]
     every_plan: bool,
+    /// With --every-plan: leave out what the planner predicts to be so many times slower than its choice
+    #[arg(long, requires = "every_plan", default_value_t = f64::INFINITY)]
+    within: f64,
+    /// Measure the planner's choice and cuBLAS on squares in all layouts, with FP32 accuracy and with TF32, while the device
+    /// works on and on, and after pauses
+    #[arg(long, conflicts_with = "grid")]
+    sustained: bool,
     /// Print the kernels and their tiles, and nothing else
     #[arg(long)]
     list: bool,
@@ -234,6 +242,7 @@ fn measure_or_list(arguments: &Arguments, cases: &[Case], kernels: &[&'static Ke
         }
     };
     let report = match (arguments.grid, arguments.every_plan) {
+        _ if arguments.sustained => measure::sustained(&gpu, arguments, cases)?,
         (true, true) => measure::every_plan(&gpu, arguments, kernels)?,
         (true, false) => measure::grid(&gpu, arguments)?,
         (false, _) => measure::ladder(&gpu, arguments, cases, kernels)?,

@@ -1,6 +1,6 @@
 //! Checks and measures, and gathers the rows of the report.
 
-use crate::support::case::{grid as grid_cases, Case};
+use crate::support::case::{grid as grid_cases, Case, Layout};
 use crate::support::gpu::{Gpu, Timing};
 use crate::support::product::Product;
 use crate::support::record::{Report, Row};
@@ -8,7 +8,7 @@ use crate::{print, Arguments};
 use anyhow::{Context, Result};
 use candle_sgemm::device::CurrentContext;
 use candle_sgemm::gemm::kernels::Role;
-use candle_sgemm::gemm::{DType, KernelSpec, Plan};
+use candle_sgemm::gemm::{DType, KernelSpec, Plan, Precision};
 use candle_sgemm::modules::resources;
 use candle_sgemm::Error;
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR;
@@ -99,6 +99,42 @@ pub fn grid(gpu: &Gpu, arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
+/// The planner's choice beside cuBLAS in every layout, at both precisions of the tensor cores: back to back, and after
+/// pauses.
+pub fn sustained(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Report> {
+    let mut report = gpu.report(PROGRAM)?;
+    print::heading(&report);
+    let bar = progress(cases.len() * Layout::ALL.len() * 2)?;
+    for case in cases {
+        for precision in [Precision::Fp32, Precision::Tf32] {
+            for layout in Layout::ALL {
+                let case = Case { layout, ..*case };
+                bar.set_message(format!("{case} {precision}"));
+                let product = Product::new(gpu, case, DType::F32, precision, arguments.alpha, arguments.beta)?;
+                let plan = product.plan(None)?;
+                product.check("cuBLAS", || product.launch_cublas(0))?;
+                product.check(plan.kernel.name, || product.launch(&plan, 0))?;
+                let mut cublas = |i| product.launch_cublas(i);
+                let mut ours = |i| product.launch(&plan, i);
+                let settled = (gpu.sustained(&mut cublas)?, gpu.sustained(&mut ours)?);
+                let rested = (gpu.after_pause(&mut cublas)?, gpu.after_pause(&mut ours)?);
+                let rows = [("sustained", settled), ("after a pause", rested)].map(|(pace, times)| {
+                    Ok(Row {
+                        pace: Some(pace.into()),
+                        ..row(gpu, &product, &plan, "sustained", times)?
+                    })
+                });
+                let rows = rows.into_iter().collect::<Result<Vec<_>>>()?;
+                bar.suspend(|| print::paces(&case, &rows));
+                report.rows.extend(rows);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(report)
+}
+
 /// Everything that the planner considers (of these kernels) on the shapes of networks, beside cuBLAS.
 pub fn every_plan(gpu: &Gpu, arguments: &Arguments, kernels: &[&'static KernelSpec]) -> Result<Report> {
     let mut report = gpu.report(PROGRAM)?;
@@ -123,6 +159,8 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, kernels: &[&'static KernelSp
             .filter(|plan| plan.is_built() && kernels.iter().any(|spec| spec.name == plan.kernel.name))
             .collect();
         plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+        let limit = plans.first().map_or(0.0, |plan| arguments.within * plan.predicted_us);
+        plans.retain(|plan| plan.predicted_us <= limit);
         let rows = plans
             .iter()
             .map(|plan| measure(gpu, &product, plan, "sgemm", arguments.timing()))
@@ -194,6 +232,12 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us)
         batch: Some(case.batch),
         split_k: (plan.split_k > 1).then_some(plan.split_k),
         stream_ranges: plan.stream_k.map(|way| way.ranges),
+        repacked: match plan.repacks {
+            [None, None] => None,
+            [Some(_), None] => Some("a".into()),
+            [None, Some(_)] => Some("b".into()),
+            [Some(_), Some(_)] => Some("ab".into()),
+        },
         predicted_us: (bench == "sgemm").then(|| rounded(plan.predicted_us, 2)),
         cold: case.cold.then_some(true),
         us: Some(rounded(us, 3)),

@@ -75,12 +75,34 @@ pub fn plans(case: &Case, rows: &[Row]) {
             (false, false) => "",
         };
         println!(
-            "  {:<36} k in {:<3} {us:>10.2} µs  predicted {:>10.2} µs  ratio {:.3}  {remark}",
+            "  {:<36} k in {:<3} {:<2} {us:>10.2} µs  predicted {:>10.2} µs  ratio {:.3}  {remark}",
             row.kernel.as_deref().unwrap_or_default(),
             row.stream_ranges.or(row.split_k).unwrap_or(1),
+            row.repacked.as_deref().unwrap_or_default(),
             row.predicted_us.unwrap_or_default(),
             row.speedup.unwrap_or_default(),
         );
+    }
+}
+
+/// TFLOP/s back to back and after a pause, cuBLAS's beside.
+pub fn paces(case: &Case, rows: &[Row]) {
+    print!("{:<20}", case.to_string());
+    for row in rows {
+        let baseline = case.flops() / row.baseline_us.unwrap_or(f64::INFINITY) * 1e-6;
+        print!(
+            "  {} {:>6.1} (cuBLAS {baseline:>6.1})",
+            row.pace.as_deref().unwrap_or_default(),
+            row.tflops.unwrap_or_default()
+        );
+    }
+    if let Some(row) = rows.first() {
+        let repacked = row
+            .repacked
+            .as_ref()
+            .map_or(String::new(), |names| format!(", {names} written anew"));
+        let precision = row.precision.as_deref().unwrap_or_default();
+        println!("  {precision} {}{repacked}", row.kernel.as_deref().unwrap_or_default());
     }
 }
 

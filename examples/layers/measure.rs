@@ -1,24 +1,15 @@
 //! Checks against candle, measures, prints and writes.
 
 use crate::support::gpu::{Gpu, Launch, Timing};
-use crate::support::layer::{check, network_name, open, Weights, LAYERS, NETWORKS};
+use crate::support::layer::{check, open, open_for_graphs, Case, Graph, Weights, LAYERS};
 use crate::support::record::{write_whole, Row};
 use crate::support::series;
 use crate::Arguments;
 use anyhow::Result;
-use candle_core::{Device, Module};
-use candle_sgemm::{Activation, Precision};
+use candle_core::Device;
+use candle_sgemm::Precision;
 
 const PROGRAM: &str = "cargo run --release --features cuda --example layers --";
-
-/// One line of the table: what is computed, for how many rows.
-struct Case<'a> {
-    bench: &'a str,
-    layer: String,
-    widths: &'a [usize],
-    rows: usize,
-    activation: Activation,
-}
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (device, gpu) = open()?;
@@ -28,34 +19,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         report.gpu, report.driver, report.cuda, report.cublas, report.sm_clock_mhz, report.date
     );
     println!(
-        "\n{:<34} {:<12} {:>12} {:>12} {:>12} {:>9} {:>9}",
+        "\n{:<42} {:<12} {:>12} {:>12} {:>12} {:>9} {:>9}",
         "layer", "precision", "candle µs", "unfused µs", "fused µs", "unfused", "fused"
     );
-    let mut cases = Vec::new();
-    for case in &LAYERS {
-        cases.push((
-            "linear",
-            format!("linear + GELU {case}"),
-            vec![case.inputs, case.outputs],
-            case.rows,
-            Activation::GeluTanh,
-        ));
-    }
-    for (widths, batches) in NETWORKS {
-        for &rows in batches {
-            let name = format!("MLP {}, batch {rows}", network_name(widths));
-            cases.push(("mlp", name, widths.to_vec(), rows, Activation::Relu));
-        }
-    }
-    for (bench, layer, widths, rows, activation) in &cases {
-        let case = Case {
-            bench,
-            layer: layer.clone(),
-            widths,
-            rows: *rows,
-            activation: *activation,
-        };
+    let layers = LAYERS.into_iter().map(Case::linear);
+    for case in layers.chain(Case::networks()).chain(Case::gated()) {
         report.rows.extend(measure(&gpu, &device, &case, arguments)?);
+    }
+    let (device, gpu) = open_for_graphs()?;
+    for case in Case::networks() {
+        report.rows.extend(measure_graphs(&gpu, &device, &case, arguments)?);
     }
     let Some(folder) = &arguments.out else {
         return Ok(());
@@ -75,26 +48,51 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Candle, and for each precision ours unfused and fused.
 fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Result<Vec<Row>> {
-    let weights = Weights::random(case.widths, case.rows, device)?;
-    let x = &weights.input;
-    let stock = weights.stock(x, case.activation)?;
-    let networks = arguments
-        .precision
-        .iter()
-        .map(|&precision| weights.fused(case.activation, precision))
+    let weights = Weights::random(case, device)?;
+    let stock = weights.stock()?;
+    let precisions = || arguments.precision.iter().copied();
+    let networks = precisions()
+        .map(|precision| weights.fused(precision))
         .collect::<Result<Vec<_>>>()?;
-    for (&precision, network) in arguments.precision.iter().zip(&networks) {
-        check(&case.layer, &weights.unfused(x, case.activation, precision)?, &stock)?;
-        check(&case.layer, &network.forward(x)?, &stock)?;
+    for (precision, network) in precisions().zip(&networks) {
+        check(&case.name, &weights.unfused(precision)?, &stock)?;
+        check(&case.name, &weights.run(network)?, &stock)?;
     }
-    let mut launches: Vec<Box<Launch>> = vec![Box::new(|_| weights.stock(x, case.activation).map(drop))];
-    for (&precision, network) in arguments.precision.iter().zip(&networks) {
-        let weights = &weights;
-        launches.push(Box::new(move |_| {
-            weights.unfused(x, case.activation, precision).map(drop)
-        }));
-        launches.push(Box::new(move |_| Ok(network.forward(x).map(drop)?)));
+    let weights = &weights;
+    let mut launches: Vec<Box<Launch>> = vec![Box::new(|_| weights.stock().map(drop))];
+    for (precision, network) in precisions().zip(&networks) {
+        launches.push(Box::new(move |_| weights.unfused(precision).map(drop)));
+        launches.push(Box::new(move |_| weights.run(network).map(drop)));
     }
+    compare(gpu, case, launches, arguments)
+}
+
+/// The same, each recorded as a CUDA graph and replayed.
+fn measure_graphs(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Result<Vec<Row>> {
+    let weights = Weights::random(case, device)?;
+    let mut graphs = vec![Graph::record(gpu, || weights.stock())?];
+    for &precision in &arguments.precision {
+        let network = weights.fused(precision)?;
+        graphs.push(Graph::record(gpu, || weights.unfused(precision))?);
+        graphs.push(Graph::record(gpu, || weights.run(&network))?);
+    }
+    for graph in &graphs[1..] {
+        check(&case.name, graph.output(), graphs[0].output())?;
+    }
+    let launches = graphs
+        .iter()
+        .map(|graph| Box::new(|_| graph.replay()) as Box<Launch>)
+        .collect();
+    let case = Case {
+        bench: "graph",
+        name: format!("{}, graph", case.name),
+        ..case.clone()
+    };
+    compare(gpu, &case, launches, arguments)
+}
+
+/// Times launches of candle, and for each precision of ours unfused and fused.
+fn compare(gpu: &Gpu, case: &Case, mut launches: Vec<Box<Launch>>, arguments: &Arguments) -> Result<Vec<Row>> {
     let timing = Timing {
         samples: arguments.samples,
         sample_us: arguments.sample_ms * 1e3,
@@ -107,8 +105,8 @@ fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Re
     for (i, precision) in arguments.precision.iter().enumerate() {
         let (unfused_us, fused_us) = (times[1 + 2 * i], times[2 + 2 * i]);
         println!(
-            "{:<34} {:<12} {candle_us:>12.2} {unfused_us:>12.2} {fused_us:>12.2} {:>9.2} {:>9.2}",
-            case.layer,
+            "{:<42} {:<12} {candle_us:>12.2} {unfused_us:>12.2} {fused_us:>12.2} {:>9.2} {:>9.2}",
+            case.name,
             precision.name(),
             candle_us / unfused_us,
             candle_us / fused_us
@@ -122,17 +120,12 @@ fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Re
 
 fn row(case: &Case, precision: Precision, kernel: &str, us: f64, candle_us: f64) -> Row {
     let rounded = |value: f64, places: i32| (value * 10f64.powi(places)).round() / 10f64.powi(places);
-    let flops: f64 = case
-        .widths
-        .windows(2)
-        .map(|pair| 2.0 * (case.rows * pair[0] * pair[1]) as f64)
-        .sum();
     Row {
         bench: case.bench.into(),
         kernel: Some(kernel.into()),
         precision: Some(precision.name().into()),
         dtype: Some("f32".into()),
-        layer: Some(case.layer.clone()),
+        layer: Some(case.name.clone()),
         rows: Some(case.rows),
         inputs: case.widths.first().copied(),
         outputs: case.widths.last().copied(),
@@ -141,7 +134,7 @@ fn row(case: &Case, precision: Precision, kernel: &str, us: f64, candle_us: f64)
         baseline: Some("candle".into()),
         baseline_us: Some(rounded(candle_us, 2)),
         speedup: Some(rounded(candle_us / us, 3)),
-        tflops: Some(rounded(flops / us * 1e-6, 3)),
+        tflops: Some(rounded(case.flops() / us * 1e-6, 3)),
         ..Row::default()
     }
 }

@@ -69,6 +69,7 @@ forward! {
     "cuLaunchKernelEx"
     "cuMemAllocAsync"
     "cuMemFreeAsync"
+    "cuMemcpyDtoDAsync_v2"
     "cuMemcpyHtoDAsync_v2"
     "cuModuleGetFunction"
     "cuModuleLoadData"

@@ -3,7 +3,8 @@
 //!     LD_PRELOAD=target/release/examples/libcandle_sgemm_preload.so PROGRAM
 //!
 //! Settings are environment variables: `CANDLE_SGEMM_PRECISION` (`fp32`, `fp32-strict`, `tf32`; unless set, what each call
-//! asks for), `CANDLE_SGEMM_LOG` (`summary`: at the end of the program; `calls`: each one too) and `CANDLE_SGEMM_DISABLE=1`.
+//! asks for), `CANDLE_SGEMM_LOG` (`summary`: at the end of the program; `calls`: each one too), `CANDLE_SGEMM_TIME=1` (time
+//! every new shape beside cuBLAS, so that the summary can tell what was saved) and `CANDLE_SGEMM_DISABLE=1`.
 //! Where it cannot work it says so on stderr, once, and the program runs as if it were not there.
 
 mod driver;
@@ -18,6 +19,7 @@ struct Settings {
     disabled: bool,
     precision: Option<Precision>,
     log: Log,
+    time: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,15 +52,17 @@ impl Settings {
                 ))
             }
         };
-        let disabled = match text("CANDLE_SGEMM_DISABLE")?.as_str() {
-            "" | "0" => false,
-            "1" => true,
-            other => return Err(format!("CANDLE_SGEMM_DISABLE: unknown value '{other}': choose 0 or 1")),
+        let switch = |name: &str| match text(name)?.as_str() {
+            "" | "0" => Ok(false),
+            "1" => Ok(true),
+            other => Err(format!("{name}: unknown value '{other}': choose 0 or 1")),
         };
+        let (disabled, time) = (switch("CANDLE_SGEMM_DISABLE")?, switch("CANDLE_SGEMM_TIME")?);
         Ok(Settings {
             disabled,
             precision,
             log,
+            time,
         })
     }
 }
@@ -87,6 +91,7 @@ fn start() -> Result<(), String> {
     }
     matmul_override::set_precision(settings.precision);
     matmul_override::log_calls(settings.log == Log::Calls);
+    matmul_override::time_shapes(settings.time);
     if settings.log != Log::Nothing {
         // SAFETY: the function stays loaded to the end, for a preloaded library is never unloaded.
         unsafe { libc::atexit(summary) };

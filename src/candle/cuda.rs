@@ -60,6 +60,7 @@ pub(super) fn run(
                 residual: place(residual_start, at.residual),
                 bias: place(bias_start, at.bias),
                 bias_stride: scalars.bias_stride as i64,
+                ..Addresses::default()
             };
             // SAFETY: candle's storages hold every element that their layouts reach, in device memory of this stream's
             // context, aligned as `Product` worked out from the layouts (allocations start on 256 bytes); D is fresh

@@ -1,7 +1,7 @@
 //! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
 
 use crate::gemm::problem::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS, RESIDUAL};
-use crate::gemm::{Activation, Epilogue, GemmProblem, OperandLayout, Precision};
+use crate::gemm::{Activation, Combine, Epilogue, GemmProblem, OperandLayout, Precision};
 use candle_core::{bail, Error, Layout, Result, Shape};
 
 /// Bytes of an element: only f32 comes here.
@@ -87,10 +87,12 @@ pub(crate) struct Terms<T> {
     pub c: Option<T>,
     /// Added to every row; one dimension of n elements.
     pub bias: Option<T>,
-    /// Added after the activation; in the result's shape.
+    /// Added after the activation, or multiplied with its result; in the result's shape.
     pub residual: Option<T>,
-    /// Applied before the residual is added.
+    /// Applied before the residual.
     pub activation: Activation,
+    /// What is done with the residual.
+    pub combine: Combine,
 }
 
 impl<T> Terms<T> {
@@ -101,6 +103,7 @@ impl<T> Terms<T> {
             bias: self.bias.as_ref().map(&f),
             residual: self.residual.as_ref().map(&f),
             activation: self.activation,
+            combine: self.combine,
         }
     }
 }
@@ -116,6 +119,7 @@ impl Product {
             bias,
             residual,
             activation,
+            combine,
         } = *terms;
         for (name, layout) in [("C", c), ("the residual", residual)] {
             if let Some(layout) = layout.filter(|layout| layout.shape() != &shape) {
@@ -171,9 +175,11 @@ impl Product {
         problem.precision = precision;
         problem.epilogue = Epilogue {
             c: c.map(|c| operand(c, C)),
+            device_scalars: false,
             bias: bias.is_some(),
             activation,
             residual: residual.map(|residual| operand(residual, RESIDUAL)),
+            combine,
         };
         for (extent, dim) in problem.batch_dims[MAX_BATCH_DIMS - inner.len()..]
             .iter_mut()

@@ -1,11 +1,11 @@
 //! The fully connected layer.
 
 use super::matmul::Gemm;
-use crate::gemm::Activation;
+use crate::gemm::{Activation, Combine};
 use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 
-/// `activation(x·wᵀ + bias) + residual` in one kernel: `candle_nn::Linear` with this crate's product, everything that
+/// `activation(x·wᵀ + bias)`, plus a residual or times a gate, in one kernel: `candle_nn::Linear` with this crate's product, everything that
 /// follows it done before the result is stored.
 ///
 /// A model swaps `use candle_nn::{linear, Linear}` for `use candle_sgemm::{linear, Linear}`: constructors, names of the
@@ -110,10 +110,19 @@ impl Linear {
     ///
     /// As [`matmul`](crate::matmul), and for a residual that cannot be broadcast.
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        self.run(x, Some(residual))
+        self.run(x, Some((Combine::Add, residual)))
     }
 
-    fn run(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
+    /// The layer's result times `gate`, element by element; `gate` is broadcast to the result's shape.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward_residual`](Self::forward_residual).
+    pub fn forward_gated(&self, x: &Tensor, gate: &Tensor) -> Result<Tensor> {
+        self.run(x, Some((Combine::Multiply, gate)))
+    }
+
+    fn run(&self, x: &Tensor, residual: Option<(Combine, &Tensor)>) -> Result<Tensor> {
         self.gemm
             .linear(x, &self.weight, self.bias.as_ref(), self.activation, residual)
     }

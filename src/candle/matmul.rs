@@ -5,7 +5,7 @@ use super::activation;
 use super::cuda;
 use super::layout::{result_shape, Product, Terms};
 use crate::gemm::kernels::{self, EpilogueSupport};
-use crate::gemm::{cpu, Activation, Precision};
+use crate::gemm::{cpu, Activation, Combine, Precision};
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
 use candle_core::{
@@ -176,7 +176,7 @@ impl Gemm {
         }
     }
 
-    /// `activation(x·wᵀ + bias) + residual` for `w` (n, k), a bias of n elements and a residual that can be broadcast to
+    /// `activation(x·wᵀ + bias)` for `w` (n, k) and a bias of n elements, plus or times a residual that can be broadcast to
     /// the result, all in one kernel where that can be.
     pub(crate) fn linear(
         &self,
@@ -184,20 +184,28 @@ impl Gemm {
         w: &Tensor,
         bias: Option<&Tensor>,
         activation: Activation,
-        residual: Option<&Tensor>,
+        residual: Option<(Combine, &Tensor)>,
     ) -> Result<Tensor> {
         let w = w.t()?;
         let shape = result_shape(x.shape(), w.shape())?;
-        for other in [Some(&w), bias, residual].into_iter().flatten() {
+        for other in [Some(&w), bias, residual.map(|(_, t)| t)].into_iter().flatten() {
             same_kind(x, other)?;
         }
+        let combine = residual.map_or(Combine::Add, |(combine, _)| combine);
         let residual = match residual {
-            Some(residual) => Some(residual.broadcast_as(&shape).map_err(|error| {
-                error.context(format!(
-                    "the residual can't be broadcast to the layer's result {shape:?}"
-                ))
+            Some((_, residual)) => Some(residual.broadcast_as(&shape).map_err(|error| {
+                let what = match combine {
+                    Combine::Add => "residual",
+                    Combine::Multiply => "gate",
+                };
+                error.context(format!("the {what} can't be broadcast to the layer's result {shape:?}"))
             })?),
             None => None,
+        };
+        let with_residual = |y: Tensor, residual: Option<Tensor>| match (residual, combine) {
+            (None, _) => Ok(y),
+            (Some(residual), Combine::Add) => y + residual,
+            (Some(residual), Combine::Multiply) => y * residual,
         };
         // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
         let row = [shape.dims()[shape.rank() - 1]];
@@ -208,13 +216,10 @@ impl Gemm {
             if let Some(bias) = bias {
                 y = y.broadcast_add(bias)?;
             }
-            y = activation::apply(activation, &y)?;
-            return match residual {
-                Some(residual) => y + residual,
-                None => Ok(y),
-            };
+            return with_residual(activation::apply(activation, &y)?, residual);
         }
-        // A custom op has three operands. One that no gradient flows to need not be among them.
+        // A custom op has three operands. One that no gradient flows to need not be among them. (And the gradients of a
+        // product want both of its factors: they had better be kept than computed anew.)
         let (inside, outside) = match residual {
             Some(residual) if residual.track_op() => (None, Some(residual)),
             residual => (residual, None),
@@ -223,16 +228,14 @@ impl Gemm {
             third: Third::Bias,
             activation,
             residual: inside,
+            combine,
             ..self.op()?
         };
         let y = match bias {
             Some(bias) => x.apply_op3(&w, bias, op)?,
             None => x.apply_op2(&w, op)?,
         };
-        match outside {
-            Some(residual) => y + residual,
-            None => Ok(y),
-        }
+        with_residual(y, outside)
     }
 
     /// `α·A·B` with these settings.
@@ -249,6 +252,7 @@ impl Gemm {
             third: Third::C,
             activation: Activation::Identity,
             residual: None,
+            combine: Combine::Add,
         })
     }
 
@@ -392,7 +396,7 @@ enum Third {
     Bias,
 }
 
-/// `activation(α·A·B)`, with `β·C` or a bias added inside where there is a third operand, and a residual outside.
+/// `activation(α·A·B)`, with `β·C` or a bias added inside where there is a third operand, and a residual or a factor outside.
 #[derive(Clone, Debug)]
 struct Op {
     precision: Precision,
@@ -406,6 +410,8 @@ struct Op {
     activation: Activation,
     /// In the shape of the result. No gradient flows to it.
     residual: Option<Tensor>,
+    /// What is done with it.
+    combine: Combine,
 }
 
 impl Op {
@@ -420,6 +426,7 @@ impl Op {
             bias,
             residual,
             activation: self.activation,
+            combine: self.combine,
         }
     }
 
@@ -490,6 +497,10 @@ impl Op {
         result: &Tensor,
         grad: &Tensor,
     ) -> Result<Tensor> {
+        let grad = match (&self.residual, self.combine) {
+            (Some(factor), Combine::Multiply) => &(grad * factor)?,
+            _ => grad,
+        };
         if self.activation == Activation::Identity {
             return Ok(grad.clone());
         }

@@ -82,7 +82,8 @@ impl Module for Mlp {
 /// The gated feed-forward layer `down(activation(gate(x)) ⊙ up(x))` of today's language models: SwiGLU with
 /// [`Activation::Silu`], GEGLU with [`Activation::GeluTanh`] or [`Activation::GeluErf`].
 ///
-/// The gate's activation and the residual are part of their products.
+/// It takes three kernels, for the gate's activation, the multiplication and the residual are part of the products. Where a
+/// gradient is to flow to the gate, the multiplication is candle's own.
 ///
 /// ```
 /// use candle_core::{DType, Device, Module, Tensor};
@@ -163,7 +164,7 @@ impl GatedMlp {
     }
 
     fn gated(&self, x: &Tensor) -> Result<Tensor> {
-        self.gate.forward(x)? * self.up.forward(x)?
+        self.up.forward_gated(x, &self.gate.forward(x)?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernel ABI: the mirror of `cuda/common/gemm_args.cuh`, checked at compile time on both sides.
 
-use super::problem::{Access, Activation, MAX_BATCH_DIMS};
+use super::problem::{Access, Activation, Combine, MAX_BATCH_DIMS};
 
 /// One operand as a kernel sees it. See `gemm_args.cuh` for the meaning of each field.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +38,7 @@ pub struct GemmArgs {
     pub c: GemmOperand,
     /// m × n, written
     pub d: GemmOperand,
-    /// m × n, added after the activation, or absent
+    /// m × n, added to the activation's result or multiplied with it, or absent
     pub residual: GemmOperand,
     /// Device address of n elements, or 0
     pub bias: u64,
@@ -82,14 +82,20 @@ pub struct GemmArgs {
     pub alpha: f32,
     /// Scales C
     pub beta: f32,
-    /// How the residual may be read: an [`Access`] in 32 bits
-    pub residual_access: u32,
+    /// How the residual may be read: an [`Access`] in 16 bits
+    pub residual_access: u16,
+    /// What becomes of the activation's result and the residual
+    pub combine: Combine,
+    /// Device address of α, or 0 where the value counts
+    pub alpha_at: u64,
+    /// Device address of β, or 0 where the value counts
+    pub beta_at: u64,
 }
 
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(size_of::<GemmOperand>() == 56, "gemm_args.cuh has this size");
-    assert!(size_of::<GemmArgs>() == 384, "gemm_args.cuh has this size");
+    assert!(size_of::<GemmArgs>() == 400, "gemm_args.cuh has this size");
     assert!(offset_of!(GemmArgs, bias) == 280);
     assert!(offset_of!(GemmArgs, m) == 312);
     assert!(offset_of!(GemmArgs, batch_dims) == 328);
@@ -97,6 +103,7 @@ const _: () = {
     assert!(offset_of!(GemmArgs, a_access) == 364);
     assert!(offset_of!(GemmArgs, activation) == 368);
     assert!(offset_of!(GemmArgs, residual_access) == 380);
+    assert!(offset_of!(GemmArgs, alpha_at) == 384);
 };
 
 // SAFETY: `repr(C)`, no padding, no pointers to host memory: the bytes may be copied to the device as they are.

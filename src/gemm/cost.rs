@@ -5,7 +5,7 @@
 
 use super::kernels::{Arithmetic, Grid, KernelSpec};
 use super::plan::Cut;
-use super::problem::GemmProblem;
+use super::problem::{Access, GemmProblem};
 use crate::device::DeviceInfo;
 
 /// What a launch costs beside its work, in µs: measured on an H100 with an empty kernel.
@@ -25,10 +25,33 @@ const fn cluster(blocks: u32) -> (f64, f64) {
     }
 }
 
-/// What bringing the pieces of tiles together costs at the end of a launch, in µs, and what a block loses between pieces of
-/// two tiles.
-const STREAM_K_US: f64 = 2.0;
-const STRADDLE_US: f64 = 2.5;
+/// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
+const EXCHANGE_US: f64 = 1.5;
+
+/// What bringing the pieces of tiles together costs at the end of a stream-K launch, with what each piece of a tile adds, and
+/// what a block loses between pieces of two tiles: as parts of what a block takes beside its multiplications.
+const STREAM_K_FINISH: f64 = 0.85;
+const STREAM_K_PIECE: f64 = 0.027;
+const STREAM_K_STRADDLE: f64 = 0.7;
+
+/// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where
+/// threads read the operands: 61 % of the rate are left at 4097³ with both.
+const SINGLE_ELEMENTS: f64 = 0.3;
+
+/// Shorter sums take four TF32 products instead of three: `kShortSum` in `cuda/tensor_core/split.cuh`.
+const SHORT_SUM: usize = 384;
+
+/// Operands of `problem` that the threads of a tiled kernel read element by element.
+fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
+    let streams = spec.needs.max_m != 0 || spec.needs.max_n != 0;
+    if streams || spec.copy_boxes.is_some() {
+        return 0;
+    }
+    let GemmProblem { m, n, k, dtype, .. } = *problem;
+    let accesses = [problem.a.access(m, k, dtype), problem.b.access(k, n, dtype)];
+    let single = |access: &&Access| !matches!(access, Access::RowVector | Access::ColVector);
+    accesses.iter().filter(single).count()
+}
 
 /// The costs of a kernel's block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,31 +98,42 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
 
     let step_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * tile.bk as f64;
     let flops = step_flops * (k_slice as f64 / tile.bk as f64).ceil();
-    let peak = device.peak_flops_per_us(spec.arithmetic);
+    let slowed = 1.0 + SINGLE_ELEMENTS * single_elements(spec, problem) as f64;
+    let products = match spec.arithmetic {
+        Arithmetic::Tf32x3 if problem.k < SHORT_SUM => 4.0 / 3.0,
+        _ => 1.0,
+    };
+    let peak = device.peak_flops_per_us(spec.arithmetic) / (slowed * products);
     // The time of a multiprocessor that works on so many blocks at once.
     let together = |blocks: f64| {
         let rate = peak * (cost.full as f64).min(cost.solo as f64 * blocks);
         cost.setup_us as f64 + blocks * flops / rate
     };
     let arithmetic_us = if let Cut::StreamK(way) = cut {
-        // A range of more than a tile begins another one, or two; between pieces a block loses what a tile's setup takes.
         let range_us = way.cut_steps.div_ceil(way.ranges) as f64 * step_flops / (peak * cost.full as f64);
+        // What a range longer than a tile ends beside its last piece.
         let tiles = f64::from(way.share() / way.steps);
-        let straddle_us = if way.straddles() { STRADDLE_US } else { 0.0 };
-        (way.whole_tiles / way.blocks) as f64 * together(1.0)
-            + range_us
-            + (1.0 + tiles) * cost.setup_us as f64
-            + STREAM_K_US
-            + straddle_us
+        let straddles = if way.straddles() { STREAM_K_STRADDLE } else { 0.0 };
+        let pieces = f64::from(way.steps) / f64::from(way.share());
+        let setups = 1.0 + tiles + STREAM_K_FINISH + STREAM_K_PIECE * pieces + straddles;
+        f64::from(way.whole_tiles / way.blocks) * together(1.0) + range_us + setups * cost.setup_us as f64
     } else {
         let wave = slots * cost.resident as usize;
         let rest = blocks % wave;
-        let rest_us = if rest > 0 { together(rest.div_ceil(slots) as f64) } else { 0.0 };
+        let rest_us = if rest > 0 {
+            together(rest.div_ceil(slots) as f64)
+        } else {
+            0.0
+        };
         (blocks / wave) as f64 * together(cost.resident as f64) + rest_us
     };
     // GB/s to bytes/µs: 1e3.
     let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * cost.stream as f64);
-    LAUNCH_US + split_us + arithmetic_us.max(memory_us)
+    let exchange_us = match spec.copy_boxes {
+        Some(_) if split_k > 1 => EXCHANGE_US,
+        _ => 0.0,
+    };
+    LAUNCH_US + split_us + exchange_us + arithmetic_us.max(memory_us)
 }
 
 impl DeviceInfo {

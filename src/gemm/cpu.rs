@@ -4,7 +4,7 @@
 //! with a vector, for which the engine has one thread only; a large matrix is left to the engine's own threads. What is
 //! computed, and when C is read, is what the kernels do.
 
-use super::problem::{Activation, DType, GemmProblem, OperandLayout};
+use super::problem::{Activation, Combine, DType, GemmProblem, OperandLayout};
 use rayon::prelude::*;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ pub struct CpuOperands<'a> {
     pub bias_stride: usize,
     /// The residual, as the epilogue lays it out; not read where it has none.
     pub residual: &'a [f32],
-    /// The factor of A·B.
+    /// The factor of A·B; here it is a value, wherever the problem has it.
     pub alpha: f32,
     /// The factor of C.
     pub beta: f32,
@@ -334,7 +334,7 @@ unsafe fn multiply(
     );
 }
 
-/// The tile's part of `D ← activation(D + β·C + bias) + residual`.
+/// The tile's part of `D ← activation(D + β·C + bias) + residual` (or `· residual`).
 ///
 /// # Safety
 ///
@@ -367,7 +367,10 @@ unsafe fn finish(
         activate(epilogue.activation, d_row);
         if let Some(layout) = &epilogue.residual {
             let at = element(problem, layout, batch, row, cols.start);
-            add_scaled(d_row, 1.0, operands.residual, at, layout.col_stride);
+            match epilogue.combine {
+                Combine::Add => add_scaled(d_row, 1.0, operands.residual, at, layout.col_stride),
+                Combine::Multiply => multiply_by(d_row, operands.residual, at, layout.col_stride),
+            }
         }
     };
     if threads > 1 && rows.len() * cols.len() >= PARALLEL_EPILOGUE {
@@ -390,6 +393,14 @@ fn add_scaled(row: &mut [f32], factor: f32, source: &[f32], at: isize, stride: i
         for (j, x) in row.iter_mut().enumerate() {
             *x += factor * source[j * stride as usize];
         }
+    }
+}
+
+/// `row *= source[at], source[at + stride], …`
+fn multiply_by(row: &mut [f32], source: &[f32], at: isize, stride: i64) {
+    let source = &source[at as usize..];
+    for (j, x) in row.iter_mut().enumerate() {
+        *x *= source[j * stride as usize];
     }
 }
 
@@ -524,7 +535,11 @@ mod tests {
             Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         };
         if let Some(residual) = &problem.epilogue.residual {
-            x += at(operands.residual, residual, i, j);
+            let residual = at(operands.residual, residual, i, j);
+            x = match problem.epilogue.combine {
+                Combine::Add => x + residual,
+                Combine::Multiply => x * residual,
+            };
         }
         (x, scale)
     }
@@ -592,6 +607,8 @@ mod tests {
                 problem.epilogue.bias = parts & 2 != 0;
                 problem.epilogue.residual = (parts & 4 != 0).then_some(OperandLayout::row_major(n));
                 problem.epilogue.activation = activation;
+                check(&problem, &operands, &[1]);
+                problem.epilogue.combine = Combine::Multiply;
                 check(&problem, &operands, &[1]);
             }
         }

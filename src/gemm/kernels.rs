@@ -307,6 +307,23 @@ impl KernelSpec {
         .dynamic_shared(shared)
     }
 
+    /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
+    const fn ffma_kmajor(name: &'static str, tile: Tile, shared: u32, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_kmajor_sm90",
+            summary: "FP32 multiply-adds along k, TMA",
+            copy_boxes: Some([CopyBox::new(tile.bk, tile.bm), CopyBox::new(tile.bk, tile.bn)]),
+            needs: Needs {
+                only_capability: Some(90),
+                a: &[Access::RowVector],
+                b: &[Access::ColVector],
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma(name, tile, 384, cost)
+        }
+        .dynamic_shared(shared)
+    }
+
     /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
     const fn few_rows(
         name: &'static str,
@@ -453,7 +470,9 @@ impl KernelSpec {
             ));
         }
         if self.epilogue == EpilogueSupport::Scaled && !problem.epilogue.is_plain() {
-            return Some("it computes α·A·B + β·C only, without bias, activation or residual".into());
+            return Some(
+                "it computes α·A·B + β·C only, without bias, activation, residual or scalars in device memory".into(),
+            );
         }
         if self.needs.max_m != 0 && problem.m > self.needs.max_m as usize {
             return Some(format!(
@@ -1123,41 +1142,41 @@ pub const TABLE: &[KernelSpec] = &[
         36864,
         Cost::measured(0.35, 0.118, 6, 2.5, 0.75),
     ),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.84 3.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.88 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.78 3.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.64 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.82 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.84 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.82 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.62 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.68 6.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.24 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.70 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.46 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.24 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.50 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.36 2.0 0.85),
-    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.52 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.36 2.0 0.85),
-    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.62 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.44 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.28 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.62 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.70 2.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.28 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.52 5.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.56 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.36 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.34 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.32 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.18 4.0 0.75),
-    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.76 2.0 0.75),
-    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.18 4.0 0.75),
-    sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
-    sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.72 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.80 2.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.82 2.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.82 4.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.62 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.80 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.82 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.82 4.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.62 4.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.62 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.40 2.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.22 1.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.62 2.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.42 1.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.22 1.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 2.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.30 1.00 0.85),
+    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.48 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.32 1.50 0.85),
+    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.60 3.50 0.80),
+    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.38 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.24 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.62 2.75 0.80),
+    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.40 1.75 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.22 1.25 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.44 2.25 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.46 1.50 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.32 1.25 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.32 1.25 0.80),
+    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.28 2.00 0.80),
+    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.16 1.75 0.80),
+    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 1.50 0.80),
+    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 1.00 0.80),
+    sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
+    sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.72 5.0 0.75),
     sm90!("gemm_tf32_sm90_128x128_pair_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.35 5.0 0.75),
     sm90!("gemm_tf32_sm90_128x128_nt": tf32 NT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.58 5.0 0.75),
     sm90!("gemm_tf32_sm90_128x128_tt": tf32 TT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.58 5.0 0.75),
@@ -1205,17 +1224,53 @@ pub const TABLE: &[KernelSpec] = &[
         49152,
         Cost::measured(0.28, 0.175, 2, 4.0, 0.75),
     ),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_16x128_sm90",
+        Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(8),
+        221_312,
+        Cost::measured(0.62, 0.62, 1, 4.6, 0.8),
+    ),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_32x64_sm90",
+        Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(12),
+        221_376,
+        Cost::measured(0.62, 0.62, 1, 4.6, 0.8),
+    ),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_32x128_sm90",
+        Tile::block(32, 128, 32).warp(32, 64).thread(8, 8).stages(7),
+        213_104,
+        Cost::measured(0.68, 0.68, 1, 4.8, 0.8),
+    ),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_64x64_sm90",
+        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(9),
+        217_232,
+        Cost::measured(0.75, 0.75, 1, 5.0, 0.8),
+    ),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_128x64_sm90",
+        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
+        217_184,
+        Cost::measured(0.76, 0.76, 1, 5.3, 0.8),
+    ),
+    KernelSpec::ffma_kmajor(
+        "ffma_kmajor_128x128_sm90",
+        Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
+        231_504,
+        Cost::measured(0.77, 0.77, 1, 6.5, 0.8),
+    ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_440,
-        Cost::measured(0.78, 0.780, 1, 6.0, 0.75),
+        Cost::measured(0.773, 0.773, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x128_sm90",
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
         131_136,
-        Cost::measured(0.77, 0.770, 1, 5.0, 0.75),
+        Cost::measured(0.755, 0.755, 1, 4.5, 0.75),
     ),
 ];
 

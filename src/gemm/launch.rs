@@ -4,6 +4,7 @@ use super::args::GemmArgs;
 use super::plan::{Addresses, Plan};
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
+use crate::transpose;
 use cudarc::driver::{result, sys};
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
@@ -17,13 +18,19 @@ struct Workspace {
 }
 
 impl Workspace {
-    fn allocate(bytes: usize, stream: sys::CUstream) -> Result<Self> {
+    fn allocate(bytes: usize, context: &CurrentContext, stream: sys::CUstream) -> Result<Self> {
         if bytes == 0 {
             return Ok(Workspace { address: 0, stream });
         }
-        // SAFETY: the stream is alive for the length of this call (the caller of `launch` vouches for it).
-        let address = unsafe { result::malloc_async(stream, bytes) }
-            .map_err(|e| Error::driver("allocating the workspace of a product", e))?;
+        // SAFETY: the stream is alive for the length of this call (the caller of `launch` vouches for it), and the pool for
+        // that of the context.
+        let address = unsafe {
+            match context.scratch_pool() {
+                Some(pool) => result::mem_pool::alloc_async(pool, bytes, stream),
+                None => result::malloc_async(stream, bytes),
+            }
+        }
+        .map_err(|e| Error::driver("allocating the workspace of a product", e))?;
         Ok(Workspace { address, stream })
     }
 
@@ -53,22 +60,64 @@ impl Workspace {
 ///
 /// [`Error::NotBuilt`] where this build lacks the kernel for the device, [`Error::Driver`] with the driver's message.
 pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream: sys::CUstream) -> Result<()> {
-    let kernel = plan.kernel;
-    let function = CurrentContext::get()?.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
+    let context = CurrentContext::get()?;
+    let workspace = match Workspace::allocate(plan.workspace_bytes, &context, stream) {
+        Ok(workspace) => workspace,
+        Err(error) => {
+            // Without room for copies of its operands a product runs on them as they lie.
+            return match plan.without_repacks(context.info()) {
+                Some(other) if plan.repacks != [None; 2] => unsafe { launch(&other, at, alpha, beta, stream) },
+                _ => Err(error),
+            };
+        }
+    };
+    // SAFETY: as the caller vouches; the workspace has the plan's size.
+    let launched = unsafe { launch_in(&workspace, plan, at, alpha, beta, &context, stream) };
+    // The workspace goes back even where the launch failed; the launch's error is the one to report.
+    launched.and(workspace.free())
+}
+
+/// # Safety
+///
+/// As [`launch`]; the workspace has the size that the plan asks for.
+unsafe fn launch_in(
+    workspace: &Workspace,
+    plan: &Plan,
+    at: &Addresses,
+    alpha: f32,
+    beta: f32,
+    context: &CurrentContext,
+    stream: sys::CUstream,
+) -> Result<()> {
+    let (kernel, problem) = (plan.kernel, &plan.problem);
+    let here = plan.addresses(at, workspace.address);
+    for (repack, src, dst) in [(&plan.repacks[0], at.a, here.a), (&plan.repacks[1], at.b, here.b)] {
+        if let Some(repack) = repack {
+            let movement = repack.movement(&problem.batch_dims, problem.dtype);
+            let movement = transpose::cache::plan(context, movement)?;
+            // SAFETY: the source is the operand, the destination its part of the workspace; what is queued on this stream
+            // later finds it written.
+            unsafe { transpose::launch::launch(&movement, src, dst, stream) }?;
+        }
+    }
+    let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
     // Kernels that read A and B through the copy engine take their tensor maps beside the arguments.
-    let mut maps = match plan.tensor_maps(at) {
+    let mut maps = match plan.tensor_maps(&here) {
         Some([a, b]) => Some([a.encode()?, b.encode()?]),
         None => None,
     };
-    let workspace = Workspace::allocate(plan.workspace_bytes, stream)?;
-    let mut args: GemmArgs = plan.args(at, alpha, beta, workspace.address);
+    let mut args: GemmArgs = plan.args(&here, alpha, beta, workspace.address);
     args.epoch = next_epoch();
     let mut parameters = [std::ptr::from_mut(&mut args).cast(), null_mut(), null_mut()];
     if let Some([a, b]) = &mut maps {
         parameters[1] = std::ptr::from_mut(a).cast();
         parameters[2] = std::ptr::from_mut(b).cast();
     }
-    let mut cluster = cluster_attribute(plan.cluster);
+    let mut attributes = [cluster_attribute(plan.cluster), early_attribute()];
+    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may start while operands are
+    // still being written.
+    let early = plan.repacks != [None; 2] && kernel.copy_boxes.is_some() && early_starts();
+    let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
         gridDimY: plan.grid[1],
@@ -78,17 +127,14 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
         blockDimZ: 1,
         sharedMemBytes: kernel.dynamic_shared,
         hStream: stream,
-        attrs: &mut cluster,
-        numAttrs: u32::from(plan.cluster > 1),
+        attrs: attributes[first..].as_mut_ptr(),
+        numAttrs: u32::from(plan.cluster > 1) + u32::from(early),
     };
     // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has copy boxes, two tensor maps, all by value,
     // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller
     // vouched for.
-    let launched =
-        unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
-            .map_err(|e| Error::driver("launching a product", e));
-    // The workspace goes back even where the launch failed; the launch's error is the one to report.
-    launched.and(workspace.free())
+    unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
+        .map_err(|e| Error::driver("launching a product", e))
 }
 
 /// A multiple of 4 that no launch had before. Blocks raise flags to it in memory whose old contents may be anything, also
@@ -108,4 +154,26 @@ fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
         pad: [0; 4],
         value,
     }
+}
+
+/// That the kernel may start before those before it on the stream have ended.
+fn early_attribute() -> sys::CUlaunchAttribute {
+    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+    value.programmaticStreamSerializationAllowed = 1;
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value,
+    }
+}
+
+/// Whether the driver can also record early starts into graphs, from CUDA 12.3 on.
+fn early_starts() -> bool {
+    const SINCE: i32 = 12_030;
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let mut version = 0;
+        // SAFETY: the number outlives the call.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
+    })
 }

@@ -11,6 +11,7 @@ pub mod kernels;
 pub mod launch;
 pub mod plan;
 pub mod problem;
+pub mod repack;
 pub mod stream_k;
 pub mod tensor_map;
 #[cfg(feature = "cuda")]
@@ -18,4 +19,4 @@ pub mod tune;
 
 pub use kernels::{KernelSpec, TABLE};
 pub use plan::{explain, Plan};
-pub use problem::{Access, Activation, DType, Epilogue, GemmProblem, OperandLayout, Precision};
+pub use problem::{Access, Activation, Combine, DType, Epilogue, GemmProblem, OperandLayout, Precision};

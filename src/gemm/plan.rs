@@ -4,7 +4,8 @@
 use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
 use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
-use super::problem::{Access, GemmProblem, OperandLayout};
+use super::problem::{Access, GemmProblem, OperandLayout, Precision};
+use super::repack::{self, Repacks};
 use super::stream_k::StreamK;
 use super::tensor_map::TensorMap;
 use crate::device::DeviceInfo;
@@ -20,6 +21,10 @@ const GROUP_M: u32 = 8;
 
 /// The first compute capability whose blocks can form clusters.
 const CLUSTERS_SINCE: u32 = 90;
+
+/// Sums of so few products err by little but what each product loses, and there the three TF32 products of split operands
+/// lose more than FP32 multiply-adds.
+const FEW_PRODUCTS: usize = 64;
 
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
@@ -40,8 +45,10 @@ pub enum Cut {
 pub struct Plan {
     /// The kernel.
     pub kernel: &'static KernelSpec,
-    /// The problem as the kernel gets it: folded.
+    /// The problem as the kernel gets it: folded, with the layouts of operands that are written anew.
     pub problem: GemmProblem,
+    /// Operands that are written anew, into the workspace, before the kernel starts.
+    pub repacks: Repacks,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
     /// Blocks of a cluster, along x; 1: no clusters.
@@ -77,6 +84,10 @@ pub struct Addresses {
     pub bias: u64,
     /// Elements between neighbours of the bias.
     pub bias_stride: i64,
+    /// α, if the problem has its scalars in device memory.
+    pub alpha: u64,
+    /// Likewise, β.
+    pub beta: u64,
 }
 
 impl Plan {
@@ -95,12 +106,30 @@ impl Plan {
         }
     }
 
-    /// Every plan with a kernel that the planner considers, for a valid, folded problem.
+    /// Every plan with a kernel that the planner considers, for a valid, folded problem: on operands as they lie, and on
+    /// operands written anew where a kernel reads those otherwise not at all or slowly.
     pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
         kernels::TABLE
             .iter()
-            .filter(|spec| spec.cost.is_some() && spec.refusal(problem, device).is_none())
-            .flat_map(|spec| Plan::variants(spec, *problem, device))
+            .filter(|spec| spec.cost.is_some() && disregarded(spec, problem).is_none())
+            .flat_map(move |spec| {
+                let as_it_lies = Some((*problem, [None; 2]));
+                let ways = [as_it_lies, repack::offer(spec, problem)].into_iter().flatten();
+                ways.filter(|(problem, _)| spec.refusal(problem, device).is_none())
+                    .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device))
+            })
+    }
+
+    /// The best plan for the same problem that writes no operand anew, if there is one.
+    #[cfg(feature = "cuda")]
+    pub(super) fn without_repacks(&self, device: &DeviceInfo) -> Option<Plan> {
+        let mut problem = self.problem;
+        let [a, b] = &self.repacks;
+        problem.a = a.map_or(problem.a, |repack| repack.from);
+        problem.b = b.map_or(problem.b, |repack| repack.from);
+        Plan::candidates(&problem, device)
+            .filter(|plan| plan.repacks == [None; 2] && plan.is_built())
+            .min_by(cheaper)
     }
 
     /// Whether this build has machine code for the kernel.
@@ -129,7 +158,7 @@ impl Plan {
             }),
             None => Ok(Plan::variants(spec, problem, device)
                 .min_by(cheaper)
-                .unwrap_or_else(|| Plan::with(spec, problem, device, Cut::Whole))),
+                .unwrap_or_else(|| Plan::with(spec, problem, [None; 2], device, Cut::Whole))),
         }
     }
 
@@ -137,6 +166,15 @@ impl Plan {
     pub fn variants(
         spec: &'static KernelSpec,
         problem: GemmProblem,
+        device: &DeviceInfo,
+    ) -> impl Iterator<Item = Plan> + 'static {
+        Plan::cuts(spec, problem, [None; 2], device)
+    }
+
+    fn cuts(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        repacks: Repacks,
         device: &DeviceInfo,
     ) -> impl Iterator<Item = Plan> + 'static {
         let device = *device;
@@ -156,10 +194,16 @@ impl Plan {
         std::iter::once(Cut::Whole)
             .chain(clusters.map(Cut::Cluster))
             .chain(stream.into_iter().flatten().map(Cut::StreamK))
-            .map(move |cut| Plan::with(spec, problem, &device, cut))
+            .map(move |cut| Plan::with(spec, problem, repacks, &device, cut))
     }
 
-    fn with(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo, cut: Cut) -> Self {
+    fn with(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        mut repacks: Repacks,
+        device: &DeviceInfo,
+        cut: Cut,
+    ) -> Self {
         let [tiles_m, tiles_n] = spec.tiles(&problem);
         let units = spec.units(&problem) as u32;
         let sms = device.sm_count.max(1);
@@ -188,17 +232,41 @@ impl Plan {
             _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
         };
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
+        // The workspace has the kernel's own part first, then the operands that are written anew.
+        let mut workspace_bytes = stream_k.map_or(0, |way| way.workspace_bytes(outputs));
+        let mut predicted_us = predict_us(spec, &problem, device, cut, k_slice);
+        for repack in repacks.iter_mut().flatten() {
+            repack.offset = workspace_bytes.next_multiple_of(repack::ALIGN);
+            workspace_bytes = repack.offset + repack.bytes;
+            predicted_us += repack.predict_us(problem.dtype, device);
+        }
         Plan {
             kernel: spec,
             problem,
+            repacks,
             grid,
             cluster,
             split_k,
             k_slice,
             stream_k,
             group_m: GROUP_M,
-            workspace_bytes: stream_k.map_or(0, |way| way.workspace_bytes(outputs)),
-            predicted_us: predict_us(spec, &problem, device, cut, k_slice),
+            workspace_bytes,
+            predicted_us,
+        }
+    }
+
+    /// The addresses that the kernel gets, with operands that are written anew in their place in the workspace.
+    pub fn addresses(&self, at: &Addresses, workspace: u64) -> Addresses {
+        let place = |repack: &Option<repack::Repack>, address: u64| {
+            repack
+                .as_ref()
+                .map_or(address, |repack| workspace + repack.offset as u64)
+        };
+        let [a, b] = &self.repacks;
+        Addresses {
+            a: place(a, at.a),
+            b: place(b, at.b),
+            ..*at
         }
     }
 
@@ -257,6 +325,7 @@ impl Plan {
         };
         let (c, c_access) = optional(&problem.epilogue.c, at.c);
         let (residual, residual_access) = optional(&problem.epilogue.residual, at.residual);
+        let in_memory = |address: u64| if problem.epilogue.device_scalars { address } else { 0 };
         GemmArgs {
             a: operand(&problem.a, at.a),
             b: operand(&problem.b, at.b),
@@ -284,7 +353,14 @@ impl Plan {
             activation: problem.epilogue.activation,
             alpha,
             beta: if problem.epilogue.c.is_some() { beta } else { 0.0 },
-            residual_access: residual_access as u32,
+            residual_access: residual_access as u16,
+            combine: problem.epilogue.combine,
+            alpha_at: in_memory(at.alpha),
+            beta_at: if problem.epilogue.c.is_some() {
+                in_memory(at.beta)
+            } else {
+                0
+            },
         }
     }
 }
@@ -308,10 +384,30 @@ impl fmt::Display for Plan {
         }
         if let Some(way) = &self.stream_k {
             let bk = self.kernel.tile.bk;
-            write!(f, ", the k of all tiles but {} in {} ranges of {}", way.whole_tiles, way.ranges, way.share() * bk)?;
+            write!(
+                f,
+                ", the k of all tiles but {} in {} ranges of {}",
+                way.whole_tiles,
+                way.ranges,
+                way.share() * bk
+            )?;
+        }
+        for (name, repack) in ["A", "B"].iter().zip(&self.repacks) {
+            match repack {
+                Some(repack) if repack.transposes() => write!(f, ", {name} transposed beforehand")?,
+                Some(_) => write!(f, ", {name} copied to aligned rows beforehand")?,
+                None => {}
+            }
         }
         write!(f, ", about {:.1} µs", self.predicted_us)
     }
+}
+
+/// Why the planner does not consider a kernel that could compute `problem`.
+fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
+    let inexact = spec.arithmetic == Arithmetic::Tf32x3 && problem.precision == Precision::Fp32;
+    (inexact && problem.k <= FEW_PRODUCTS)
+        .then(|| format!("sums of up to {FEW_PRODUCTS} products are more exact with multiply-adds"))
 }
 
 /// The order of plans by predicted time.
@@ -327,6 +423,8 @@ pub struct Explanation {
     pub choice: Result<Plan>,
     /// Every row of the table with its predicted time, or why it is out.
     pub candidates: Vec<(&'static KernelSpec, std::result::Result<f64, String>)>,
+    /// The best plans that write an operand anew, one a kernel.
+    pub repacked: Vec<Plan>,
 }
 
 /// Shows how [`Plan::new`] decides.
@@ -336,9 +434,10 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
     let candidates = kernels::TABLE
         .iter()
         .map(|spec| {
-            let verdict = match spec.refusal(&folded, device) {
+            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
+            let reason = spec.refusal(&folded, device).or_else(by_name);
+            let verdict = match reason.or_else(|| disregarded(spec, &folded)) {
                 Some(reason) => Err(reason),
-                None if spec.cost.is_none() => Err("only by name".into()),
                 None => Ok(Plan::variants(spec, folded, device)
                     .map(|plan| plan.predicted_us)
                     .fold(f64::INFINITY, f64::min)),
@@ -346,7 +445,21 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
             (spec, verdict)
         })
         .collect();
-    Explanation { choice, candidates }
+    let mut repacked: Vec<Plan> = Vec::new();
+    if folded.validate().is_ok() {
+        for plan in Plan::candidates(&folded, device).filter(|plan| plan.repacks != [None; 2]) {
+            match repacked.iter_mut().find(|other| other.kernel.name == plan.kernel.name) {
+                Some(other) if cheaper(&plan, other).is_lt() => *other = plan,
+                Some(_) => {}
+                None => repacked.push(plan),
+            }
+        }
+    }
+    Explanation {
+        choice,
+        candidates,
+        repacked,
+    }
 }
 
 impl fmt::Display for Explanation {
@@ -356,6 +469,14 @@ impl fmt::Display for Explanation {
                 Ok(us) => writeln!(f, "  {:<40} {us:>10.1} µs", spec.name)?,
                 Err(reason) => writeln!(f, "  {:<40} {:>10}    {reason}", spec.name, "-")?,
             }
+        }
+        for plan in &self.repacked {
+            let name = plan.kernel.name;
+            writeln!(
+                f,
+                "  {name:<40} {:>10.1} µs with operands written anew",
+                plan.predicted_us
+            )?;
         }
         match &self.choice {
             Ok(plan) => write!(f, "chosen: {plan}"),
@@ -367,7 +488,7 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::problem::{Activation, DType, Precision};
+    use crate::gemm::problem::{Activation, DType};
 
     #[test]
     fn every_kernel_that_a_plan_names_takes_its_problem() {
@@ -422,12 +543,59 @@ mod tests {
         let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
         let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
         assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
+        let mut short = GemmProblem::new(
+            2048,
+            2048,
+            64,
+            OperandLayout::row_major(64),
+            OperandLayout::col_major(64),
+        );
+        let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
+        assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
+        assert!(explain(&short, &DeviceInfo::H100).to_string().contains("more exact"));
+        short.precision = Precision::Tf32;
+        assert_ne!(
+            Plan::new(&short, &DeviceInfo::H100).unwrap().kernel.arithmetic,
+            Arithmetic::Ffma
+        );
         let strict = plan(Precision::Fp32Strict, col, &DeviceInfo::H100);
         assert_eq!(strict.kernel.arithmetic, Arithmetic::Ffma, "{strict}");
         let elsewhere = plan(Precision::Fp32, col, &DeviceInfo::A100);
         assert_eq!(elsewhere.kernel.needs.only_capability, None, "{elsewhere}");
         let misaligned = plan(Precision::Fp32, row.with_align(4), &DeviceInfo::H100);
-        assert_eq!(misaligned.kernel.copy_boxes, None, "{misaligned}");
+        assert!(
+            misaligned.kernel.copy_boxes.is_none() || misaligned.repacks[1].is_some(),
+            "{misaligned}"
+        );
+    }
+
+    #[test]
+    fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
+        let plan = |size: usize, a: OperandLayout, b: OperandLayout, precision| {
+            let mut problem = GemmProblem::new(size, size, size, a, b);
+            problem.precision = precision;
+            Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        };
+        let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+        for precision in [Precision::Fp32, Precision::Tf32] {
+            let turned = plan(4096, col(4096), row(4096), precision);
+            assert_eq!(turned.repacks.iter().flatten().count(), 1, "{turned}");
+            assert!(turned.to_string().contains("transposed beforehand"), "{turned}");
+            let small = plan(256, col(256), row(256), precision);
+            assert_eq!(small.repacks, [None; 2], "{small}");
+            let direct = plan(4096, row(4096), col(4096), precision);
+            assert_eq!((direct.repacks, direct.workspace_bytes), ([None; 2], 0), "{direct}");
+        }
+        for precision in Precision::ALL {
+            let odd = plan(4097, row(4097), row(4097), precision);
+            let [Some(a), Some(b)] = odd.repacks else {
+                panic!("{odd}")
+            };
+            assert!(b.offset >= a.offset + a.bytes && b.offset % repack::ALIGN == 0, "{odd}");
+            assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
+            let at = odd.addresses(&Addresses::default(), 1 << 20);
+            assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));
+        }
     }
 
     #[test]
@@ -507,6 +675,7 @@ mod tests {
         let plan = Plan {
             kernel: &kernels::TABLE[0],
             problem,
+            repacks: [None; 2],
             grid: [1, 1, 1],
             cluster: 1,
             split_k: 2,
@@ -530,6 +699,8 @@ mod tests {
             residual: 0x5000,
             bias: 0x6000,
             bias_stride: 2,
+            alpha: 0x8000,
+            beta: 0x9000,
         };
         let args = plan.args(&at, 0.5, 2.0, 0x7000);
         assert_eq!((args.m, args.n, args.k, args.batch), (5, 8, 9, 6));
@@ -541,6 +712,10 @@ mod tests {
         assert_eq!((args.split_k, args.k_slice, args.group_m), (2, 5, 8));
         assert_eq!((args.whole_tiles, args.stream_ranges), (3, 4));
         assert_eq!((args.alpha, args.beta), (0.5, 2.0));
+        assert_eq!((args.alpha_at, args.beta_at), (0, 0), "the values count");
+        problem.epilogue.device_scalars = true;
+        let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);
+        assert_eq!((args.alpha_at, args.beta_at), (0x8000, 0x9000));
 
         problem.epilogue.c = None;
         let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);

@@ -99,6 +99,17 @@ pub enum Activation {
     Sigmoid = 6,
 }
 
+/// What becomes of the activation's result and the residual. The numbers are the kernel ABI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u16)]
+pub enum Combine {
+    /// Their sum.
+    #[default]
+    Add = 0,
+    /// Their product, element by element.
+    Multiply = 1,
+}
+
 /// Where the elements of one operand lie, relative to its first element. Strides count elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperandLayout {
@@ -188,29 +199,35 @@ pub enum Access {
     ColVector = 4,
 }
 
-/// What happens to an accumulator before it is stored: `D ← activation(α·acc + β·C + bias) + residual`.
+/// What happens to an accumulator before it is stored: `D ← activation(α·acc + β·C + bias) + residual`, or times the
+/// residual.
 ///
 /// The values of α and β are not part of the problem: they travel with the pointers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Epilogue {
-    /// Where C lies, if β ≠ 0. C may be D itself.
+    /// Where C lies, if β ≠ 0 or β is unknown. C may be D itself.
     pub c: Option<OperandLayout>,
+    /// Whether α and β are in device memory, for the kernel to read. If β is 0 there, C is not read.
+    pub device_scalars: bool,
     /// Whether a bias of `n` elements is added, one a column.
     pub bias: bool,
     /// What is applied to the sum.
     pub activation: Activation,
-    /// Where the residual, added last, lies.
+    /// Where the residual lies.
     pub residual: Option<OperandLayout>,
+    /// What is done with the residual, last of all.
+    pub combine: Combine,
 }
 
 impl Epilogue {
-    /// Whether only α, β and C are used, which every kernel does.
+    /// Whether only C and the values of α and β are used, which every kernel does.
     pub fn is_plain(&self) -> bool {
-        !self.bias && self.activation == Activation::Identity && self.residual.is_none()
+        !self.bias && !self.device_scalars && self.activation == Activation::Identity && self.residual.is_none()
     }
 }
 
-/// `D[m×n] ← activation(α·A[m×k]·B[k×n] + β·C[m×n] + bias[n]) + residual[m×n]`, for every matrix of a batch.
+/// `D[m×n] ← activation(α·A[m×k]·B[k×n] + β·C[m×n] + bias[n]) + residual[m×n]` (or `· residual[m×n]`), for every matrix
+/// of a batch.
 ///
 /// A plain value: equal problems have equal plans, so it is also the key under which plans are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -252,9 +269,11 @@ impl GemmProblem {
             d: OperandLayout::row_major(n),
             epilogue: Epilogue {
                 c: None,
+                device_scalars: false,
                 bias: false,
                 activation: Activation::Identity,
                 residual: None,
+                combine: Combine::Add,
             },
         }
     }

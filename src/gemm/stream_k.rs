@@ -23,14 +23,18 @@ impl StreamK {
     /// that divide tiles evenly, so that no block works on two tiles. Empty where the tiles are whole waves.
     pub fn ways(tiles: usize, steps: usize, sms: u32) -> impl Iterator<Item = StreamK> {
         let waves = tiles / sms as usize;
-        // One wave more than the rest is cut: each tile then has two pieces only, or three.
+        // One wave more than the rest is cut: a tile then has two pieces, or three.
         let whole_tiles = waves.saturating_sub(1) * sms as usize;
         let cut_steps = (tiles - whole_tiles) * steps;
         let cuts = tiles % sms as usize != 0 && cut_steps < i32::MAX as usize - sms as usize;
         let shortest = cut_steps.div_ceil(sms as usize).max(1);
         // The shortest length from there on that divides a tile.
-        let even = (2..=steps).rev().find(|&pieces| steps % pieces == 0 && steps / pieces >= shortest);
-        let even = even.map(|pieces| steps / pieces).filter(|&length| length != shortest && waves == 0);
+        let even = (2..=steps)
+            .rev()
+            .find(|&pieces| steps % pieces == 0 && steps / pieces >= shortest);
+        let even = even
+            .map(|pieces| steps / pieces)
+            .filter(|&length| length != shortest && waves == 0);
         [Some(shortest), even]
             .into_iter()
             .flatten()
@@ -61,7 +65,11 @@ impl StreamK {
     /// and, where ranges are shorter than tiles, of pieces that are finished.
     pub const fn workspace_bytes(&self, outputs: usize) -> usize {
         let blocks = self.blocks as usize;
-        let sums = if self.share() < self.steps { 2 * blocks - 1 } else { blocks - 1 };
+        let sums = if self.share() < self.steps {
+            2 * blocks - 1
+        } else {
+            blocks - 1
+        };
         2 * size_of::<u64>() * blocks + sums * outputs * size_of::<f32>()
     }
 }
@@ -111,7 +119,11 @@ mod tests {
             if from == to {
                 return None;
             }
-            let before = if block < whole { (whole - 1 - block) / blocks + 1 } else { 0 };
+            let before = if block < whole {
+                (whole - 1 - block) / blocks + 1
+            } else {
+                0
+            };
             let tile = from / steps + number as i64 - before as i64;
             let (begin, end) = ((from - tile * steps).max(0), (to - tile * steps).min(steps));
             (end > 0).then_some(Piece {
@@ -185,7 +197,8 @@ mod tests {
     #[test]
     fn a_tile_finds_its_pieces_and_its_owner_waits_for_blocks_that_started_before_it() {
         for (tiles, way) in ways() {
-            let last_pieces: Vec<Option<Piece>> = (0..way.blocks).map(|block| way.pieces(block).last().copied()).collect();
+            let last_pieces: Vec<Option<Piece>> =
+                (0..way.blocks).map(|block| way.pieces(block).last().copied()).collect();
             let mut pieces_of = vec![Vec::new(); tiles];
             for block in 0..way.blocks {
                 for piece in way.pieces(block) {
@@ -196,8 +209,15 @@ mod tests {
                 pieces.sort_by_key(|(_, piece)| piece.begin);
                 let (first, count, finishers) = way.contributors(tile as u32);
                 let ranges: Vec<u32> = pieces.iter().map(|&(block, _)| way.range_of_block(block)).collect();
-                assert_eq!(ranges, (first..first + count).collect::<Vec<_>>(), "{way:?}, tile {tile}");
-                assert!(pieces.windows(2).all(|pair| pair[0].0 > pair[1].0), "{way:?}, tile {tile}");
+                assert_eq!(
+                    ranges,
+                    (first..first + count).collect::<Vec<_>>(),
+                    "{way:?}, tile {tile}"
+                );
+                assert!(
+                    pieces.windows(2).all(|pair| pair[0].0 > pair[1].0),
+                    "{way:?}, tile {tile}"
+                );
                 if count == 1 {
                     continue;
                 }

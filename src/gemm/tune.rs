@@ -160,6 +160,11 @@ impl Bench {
         };
         let (c, residual) = (optional(&epilogue.c)?, optional(&epilogue.residual)?);
         let bias = if epilogue.bias { bench.random(n * 4)? } else { 0 };
+        let scalars = if epilogue.device_scalars {
+            bench.random(2 * 4)?
+        } else {
+            0
+        };
         let d = bench.random(bytes(&problem.d, m, n))?;
         for at in &mut bench.copies {
             *at = Addresses {
@@ -168,6 +173,8 @@ impl Bench {
                 bias,
                 bias_stride: 1,
                 d,
+                alpha: scalars,
+                beta: scalars + 4,
                 ..*at
             };
         }

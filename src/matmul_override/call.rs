@@ -76,6 +76,25 @@ pub struct Call {
     pub math: u32,
 }
 
+/// α and β of a call, as the handle's pointer mode has them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalars {
+    /// In host memory: their values.
+    Values(f32, f32),
+    /// In device memory, where only a kernel can read them: their addresses.
+    InMemory(u64, u64),
+}
+
+impl Scalars {
+    /// The values, 1 and 0 where only the device knows them.
+    pub fn values(&self) -> (f32, f32) {
+        match *self {
+            Scalars::Values(alpha, beta) => (alpha, beta),
+            Scalars::InMemory(..) => (1.0, 0.0),
+        }
+    }
+}
+
 /// Why a call went to cuBLAS untouched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PassedOn {
@@ -83,8 +102,6 @@ pub enum PassedOn {
     DType,
     /// A compute type or math mode other than FP32 and TF32.
     Compute,
-    /// α and β lie in device memory, where only a kernel can read them.
-    DeviceScalars,
     /// A size of 0, or α = 0: there is no product to compute.
     Empty,
     /// Arguments that cuBLAS should judge: negative sizes or strides, small leading dimensions, misaligned or null addresses.
@@ -98,7 +115,6 @@ impl fmt::Display for PassedOn {
         f.write_str(match self {
             PassedOn::DType => "matrices of another type than f32",
             PassedOn::Compute => "a compute type or math mode other than FP32 and TF32",
-            PassedOn::DeviceScalars => "alpha and beta in device memory",
             PassedOn::Empty => "no product to compute (a size of 0, or alpha = 0)",
             PassedOn::Arguments => "arguments that are for cuBLAS to judge",
             PassedOn::Overlap => "results that share memory",
@@ -134,11 +150,21 @@ impl Call {
     /// # Errors
     ///
     /// If there is nothing to compute, or something that cuBLAS should judge.
-    pub fn problem(&self, precision: Precision, alpha: f32, beta: f32) -> Result<(GemmProblem, Addresses), PassedOn> {
+    pub fn problem(&self, precision: Precision, scalars: Scalars) -> Result<(GemmProblem, Addresses), PassedOn> {
         let size = |size: i32| usize::try_from(size).map_err(|_| PassedOn::Arguments);
         let (m, n, k, batch) = (size(self.m)?, size(self.n)?, size(self.k)?, size(self.batch)?);
-        if m == 0 || n == 0 || k == 0 || batch == 0 || alpha == 0.0 {
+        let (no_product, reads_c, [alpha_at, beta_at]) = match scalars {
+            Scalars::Values(alpha, beta) => (alpha == 0.0, beta != 0.0, [0, 0]),
+            Scalars::InMemory(alpha, beta) => (false, true, [alpha, beta]),
+        };
+        if m == 0 || n == 0 || k == 0 || batch == 0 || no_product {
             return Err(PassedOn::Empty);
+        }
+        if ![alpha_at, beta_at]
+            .iter()
+            .all(|address| address.is_multiple_of(ELEMENT))
+        {
+            return Err(PassedOn::Arguments);
         }
         // `rows` are those of the matrix as cuBLAS stores it.
         let operand = |matrix: &Matrix, rows: usize, ld_steps_rows: bool| {
@@ -171,15 +197,25 @@ impl Call {
         problem.batch_dims = [1, 1, 1, batch];
         problem.precision = precision;
         problem.d = d;
-        problem.epilogue.c = (beta != 0.0).then_some(d);
+        problem.epilogue.c = reads_c.then_some(d);
+        problem.epilogue.device_scalars = matches!(scalars, Scalars::InMemory(..));
         let at = Addresses {
             a: self.b.address,
             b: self.a.address,
-            c: if beta != 0.0 { self.c.address } else { 0 },
+            c: if reads_c { self.c.address } else { 0 },
             d: self.c.address,
+            alpha: alpha_at,
+            beta: beta_at,
             ..Addresses::default()
         };
         Ok((problem, at))
+    }
+
+    /// Elements from the first to the last one of C, of a call that has a [`problem`](Call::problem).
+    pub fn result_elements(&self) -> usize {
+        let steps = |count: i32, stride: i64| (count as i64 - 1) * stride;
+        let elements = steps(self.batch, self.c.stride) + steps(self.n, self.c.ld as i64) + self.m as i64;
+        elements as usize
     }
 
     /// Whether two calls ask for the same work at whatever addresses (of the same alignment).
@@ -235,6 +271,8 @@ mod tests {
     use super::*;
     use crate::gemm::cpu::{gemm_to_vec, CpuOperands};
     use crate::gemm::Access;
+
+    const ONE: Scalars = Scalars::Values(1.0, 0.0);
 
     fn matrix(ld: i32, stride: i64) -> Matrix {
         Matrix {
@@ -330,7 +368,9 @@ mod tests {
                     };
                     let expected = by_the_book(&call, 1.5, beta, &a, &b, &c);
 
-                    let (problem, at) = call.problem(Precision::Fp32, 1.5, beta as f32).unwrap();
+                    let (problem, at) = call
+                        .problem(Precision::Fp32, Scalars::Values(1.5, beta as f32))
+                        .unwrap();
                     assert_eq!((at.a, at.b, at.d), (0x1000, 0x1000, 0x1000));
                     assert_eq!(at.c != 0, beta != 0.0);
                     // The CPU engine writes a dense result: gather it from where the problem says that it lies.
@@ -363,7 +403,7 @@ mod tests {
     #[test]
     fn a_row_major_product_as_candle_hands_it_over_is_what_it_was() {
         // x (8 × 5) times w (5 × 6), both dense and row-major: candle swaps the operands.
-        let (problem, _) = dense(6, 8, 5).problem(Precision::Fp32, 1.0, 0.0).unwrap();
+        let (problem, _) = dense(6, 8, 5).problem(Precision::Fp32, ONE).unwrap();
         assert_eq!((problem.m, problem.n, problem.k), (8, 6, 5));
         assert_eq!(problem, {
             let mut expected = GemmProblem::row_major(8, 6, 5);
@@ -376,7 +416,7 @@ mod tests {
             a: matrix(5, 0),
             ..dense(6, 8, 5)
         };
-        let (problem, _) = linear.problem(Precision::Fp32, 1.0, 0.0).unwrap();
+        let (problem, _) = linear.problem(Precision::Fp32, ONE).unwrap();
         assert_eq!(problem.layout_name(), "NT");
     }
 
@@ -384,7 +424,7 @@ mod tests {
     fn alignment_is_that_of_the_address_and_the_strides() {
         let mut call = dense(8, 8, 8);
         let access = |call: &Call| {
-            let (problem, _) = call.problem(Precision::Fp32, 1.0, 0.0).unwrap();
+            let (problem, _) = call.problem(Precision::Fp32, ONE).unwrap();
             problem.a.access(problem.m, problem.k, problem.dtype)
         };
         assert_eq!(access(&call), Access::RowVector);
@@ -427,7 +467,7 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_to_judge_is_passed_on_with_its_reason() {
-        let reason = |call: Call, alpha| call.problem(Precision::Fp32, alpha, 0.0).err();
+        let reason = |call: Call, alpha| call.problem(Precision::Fp32, Scalars::Values(alpha, 0.0)).err();
         let good = Call {
             batch: 2,
             a: matrix(4, 16),
@@ -514,6 +554,16 @@ mod tests {
     }
 
     #[test]
+    fn scalars_in_device_memory_are_left_to_the_kernel() {
+        let call = dense(4, 4, 4);
+        let (problem, at) = call.problem(Precision::Fp32, Scalars::InMemory(0x40, 0x44)).unwrap();
+        assert!(problem.epilogue.device_scalars && problem.epilogue.c.is_some());
+        assert_eq!((at.alpha, at.beta, at.c), (0x40, 0x44, call.c.address));
+        let odd = call.problem(Precision::Fp32, Scalars::InMemory(0x40, 0x45));
+        assert_eq!(odd.err(), Some(PassedOn::Arguments));
+    }
+
+    #[test]
     fn operands_may_share_memory_among_the_batch() {
         let shared = Call {
             batch: 3,
@@ -522,7 +572,7 @@ mod tests {
             c: matrix(4, 16),
             ..dense(4, 4, 4)
         };
-        let (problem, _) = shared.problem(Precision::Fp32, 1.0, 0.0).unwrap();
+        let (problem, _) = shared.problem(Precision::Fp32, ONE).unwrap();
         assert_eq!(problem.b.batch_strides, [0; 4]);
         // A weight that the whole batch shares makes the batch more rows.
         assert_eq!((problem.folded().m, problem.folded().batch()), (12, 1));

@@ -30,9 +30,11 @@ mod call;
 mod stats;
 #[cfg(all(feature = "cuda", feature = "override"))]
 mod symbols;
+#[cfg(all(feature = "cuda", feature = "override"))]
+mod timing;
 
-pub use call::{compute, math, Call, Matrix, PassedOn, R_32F};
-pub use stats::{ShapeStats, Stats};
+pub use call::{compute, math, Call, Matrix, PassedOn, Scalars, R_32F};
+pub use stats::{ShapeStats, Stats, Times};
 
 use crate::gemm::Precision;
 use std::cell::Cell;
@@ -42,6 +44,7 @@ use std::sync::{Mutex, PoisonError};
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static LOG_CALLS: AtomicBool = AtomicBool::new(false);
+static TIME_SHAPES: AtomicBool = AtomicBool::new(false);
 /// One more than an index of [`Precision::ALL`]; 0: what each call asks for.
 static PRECISION: AtomicUsize = AtomicUsize::new(0);
 
@@ -96,6 +99,18 @@ pub fn log_calls(log: bool) {
     LOG_CALLS.store(log, Ordering::Relaxed);
 }
 
+/// Whether every shape is timed when it is first taken over, here and with cuBLAS, so that [`stats`] can tell what was
+/// saved. Off unless switched on: the first call of a shape then takes some milliseconds, waits for its stream, and needs
+/// memory for a second result. Calls that are being captured into a CUDA graph are not timed.
+pub fn time_shapes(time: bool) {
+    TIME_SHAPES.store(time, Ordering::Relaxed);
+}
+
+/// Whether [`time_shapes`] is on.
+pub fn times_shapes() -> bool {
+    TIME_SHAPES.load(Ordering::Relaxed)
+}
+
 /// What became of the calls since the start or the last [`reset_stats`].
 pub fn stats() -> Stats {
     let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +118,7 @@ pub fn stats() -> Stats {
         return Stats::default();
     };
     let mut stats = Stats::default();
-    for (outcome, &calls) in &counts.0 {
+    for (outcome, &calls) in &counts.outcomes {
         match outcome {
             Outcome::Taken(call, precision, kernel) => {
                 stats.taken += calls;
@@ -112,6 +127,7 @@ pub fn stats() -> Stats {
                     precision: *precision,
                     kernel,
                     calls,
+                    times: counts.times.get(&(*call, *precision)).copied().flatten(),
                 });
             }
             Outcome::PassedOn(reason) => *stats.passed_on.entry(*reason).or_default() += calls,
@@ -141,7 +157,11 @@ enum Outcome {
 }
 
 #[derive(Default)]
-struct Counts(HashMap<Outcome, u64>);
+struct Counts {
+    outcomes: HashMap<Outcome, u64>,
+    /// By shape; `None` until they are measured.
+    times: HashMap<(Call, Precision), Option<Times>>,
+}
 
 static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
 
@@ -156,7 +176,24 @@ fn record(call: &Call, outcome: Outcome) {
         }
     }
     let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    *counts.get_or_insert_default().0.entry(outcome).or_default() += 1;
+    *counts.get_or_insert_default().outcomes.entry(outcome).or_default() += 1;
+}
+
+/// Whether nobody has measured the times of this shape or is about to. The caller is then.
+#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
+fn first_sight(call: &Call, precision: Precision) -> bool {
+    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let times = &mut counts.get_or_insert_default().times;
+    let key = (call.shape(), precision);
+    !times.contains_key(&key) && times.insert(key, None).is_none()
+}
+
+/// Keeps the times of a shape.
+#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
+fn keep_times(call: &Call, precision: Precision, measured: Times) {
+    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let times = &mut counts.get_or_insert_default().times;
+    times.insert((call.shape(), precision), Some(measured));
 }
 
 #[cfg(test)]
@@ -244,14 +281,26 @@ mod tests {
             }
         });
         record(&call(1), Outcome::Failed("no luck".into()));
+        assert!(first_sight(&call(64), Precision::Fp32) && !first_sight(&call(64), Precision::Fp32));
+        let times = Times {
+            ours_us: 10.0,
+            cublas_us: 12.5,
+        };
+        keep_times(&call(64), Precision::Fp32, times);
         let stats = stats();
         assert_eq!((stats.taken, stats.calls()), (800, 1201));
         assert_eq!(stats.passed_on[&PassedOn::DType], 400);
         assert_eq!(stats.failed["no luck"], 1);
         let sizes: Vec<_> = stats.shapes.iter().map(|shape| (shape.call.m, shape.calls)).collect();
         assert_eq!(sizes, [(64, 400), (1, 400)], "most work first");
+        assert_eq!(stats.shapes[0].saved_us(), Some(1000.0));
+        assert_eq!((stats.shapes[1].saved_us(), stats.saved_us()), (None, Some(1000.0)));
         let text = stats.to_string();
-        assert!(text.starts_with("800 of 1201 cuBLAS products taken over"), "{text}");
+        assert!(
+            text.starts_with("800 of 1201 cuBLAS products taken over, 1.00 ms saved"),
+            "{text}"
+        );
+        assert!(text.contains("10.0 µs, cuBLAS 12.5, 1.00 ms saved"), "{text}");
         assert!(text.contains("no luck") && text.contains("some_kernel"), "{text}");
         reset_stats();
     }

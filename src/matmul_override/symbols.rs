@@ -1,7 +1,7 @@
 //! The functions of cuBLAS that are taken over, under their own names, and the way to the real ones.
 
-use super::call::{compute, Call, Matrix, PassedOn, R_32F};
-use super::{is_enabled, precision, record, Outcome};
+use super::call::{compute, Call, Matrix, PassedOn, Scalars, R_32F};
+use super::{first_sight, is_enabled, keep_times, precision, record, times_shapes, timing, Outcome};
 use crate::device::CurrentContext;
 use crate::gemm::{cache, launch, tune};
 use cudarc::driver::{result, sys};
@@ -18,6 +18,8 @@ const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 1;
 /// `CUBLAS_POINTER_MODE_HOST`
 const POINTER_MODE_HOST: c_uint = 0;
+/// `CUBLAS_POINTER_MODE_DEVICE`
+const POINTER_MODE_DEVICE: c_uint = 1;
 
 /// A function of the real cuBLAS.
 struct Real {
@@ -84,24 +86,6 @@ real! {
     real_get_stream = c"cublasGetStream_v2" (handle: Handle, stream: *mut sys::CUstream);
     real_get_pointer_mode = c"cublasGetPointerMode_v2" (handle: Handle, mode: *mut c_uint);
     real_get_math_mode = c"cublasGetMathMode" (handle: Handle, mode: *mut c_uint);
-    real_sgemm = c"cublasSgemm_v2" (
-        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
-        alpha: *const f32, a: *const f32, lda: c_int, b: *const f32, ldb: c_int,
-        beta: *const f32, c: *mut f32, ldc: c_int,
-    );
-    real_sgemm_strided_batched = c"cublasSgemmStridedBatched" (
-        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
-        alpha: *const f32, a: *const f32, lda: c_int, stride_a: c_longlong,
-        b: *const f32, ldb: c_int, stride_b: c_longlong,
-        beta: *const f32, c: *mut f32, ldc: c_int, stride_c: c_longlong, batch: c_int,
-    );
-    real_gemm_strided_batched_ex = c"cublasGemmStridedBatchedEx" (
-        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
-        alpha: *const c_void, a: *const c_void, a_type: c_uint, lda: c_int, stride_a: c_longlong,
-        b: *const c_void, b_type: c_uint, ldb: c_int, stride_b: c_longlong,
-        beta: *const c_void, c: *mut c_void, c_type: c_uint, ldc: c_int, stride_c: c_longlong,
-        batch: c_int, compute_type: c_uint, algo: c_int,
-    );
 }
 
 fn matrix<T>(address: *const T, dtype: c_uint, ld: c_int, stride: c_longlong) -> Matrix {
@@ -113,25 +97,41 @@ fn matrix<T>(address: *const T, dtype: c_uint, ld: c_int, stride: c_longlong) ->
     }
 }
 
-/// Computes the call's product if that is ours to do; otherwise the caller has to ask cuBLAS.
+/// A call as it arrived.
+struct Arrived {
+    handle: Handle,
+    call: Call,
+    alpha: *const f32,
+    beta: *const f32,
+}
+
+/// Computes the call's product if that is ours to do; otherwise the caller has to ask cuBLAS. `real` is cuBLAS's way to
+/// do it, with the result written to another address.
 ///
 /// # Safety
 ///
-/// `handle` is a cuBLAS handle; `alpha` and `beta` are what it takes for this call; the matrices are device memory as the
-/// call describes it.
-unsafe fn taken(handle: Handle, call: Call, alpha: *const f32, beta: *const f32) -> bool {
+/// The handle is cuBLAS's; α and β are what it takes for this call; the matrices are device memory as the call describes
+/// it.
+unsafe fn taken(arrived: &Arrived, real: &dyn Fn(u64) -> Status) -> bool {
     // Unwinding must not leave these functions; whatever goes wrong here, cuBLAS can still do.
-    let attempt = AssertUnwindSafe(|| unsafe { attempt(handle, &call, alpha, beta) });
+    // SAFETY: passed on from the caller.
+    let attempt = AssertUnwindSafe(|| unsafe { attempt(arrived, real) });
     let outcome = catch_unwind(attempt).unwrap_or_else(|_| Outcome::Failed("a panic, reported above".into()));
     let taken = matches!(outcome, Outcome::Taken(..));
-    record(&call, outcome);
+    record(&arrived.call, outcome);
     taken
 }
 
 /// # Safety
 ///
 /// As [`taken`].
-unsafe fn attempt(handle: Handle, call: &Call, alpha: *const f32, beta: *const f32) -> Outcome {
+unsafe fn attempt(arrived: &Arrived, real: &dyn Fn(u64) -> Status) -> Outcome {
+    let &Arrived {
+        handle,
+        call,
+        alpha,
+        beta,
+    } = arrived;
     let (mut pointer_mode, mut math, mut stream) = (0, 0, std::ptr::null_mut());
     // SAFETY: the handle is the caller's; the variables outlive the calls.
     let described = unsafe {
@@ -142,23 +142,30 @@ unsafe fn attempt(handle: Handle, call: &Call, alpha: *const f32, beta: *const f
     if !described || alpha.is_null() || beta.is_null() {
         return Outcome::PassedOn(PassedOn::Arguments);
     }
-    let call = Call { math, ..*call };
+    let call = Call { math, ..call };
     let precision = match call.precision(precision()) {
         Ok(precision) => precision,
         Err(reason) => return Outcome::PassedOn(reason),
     };
-    if pointer_mode != POINTER_MODE_HOST {
-        return Outcome::PassedOn(PassedOn::DeviceScalars);
-    }
-    // SAFETY: with this pointer mode and an FP32 compute type they are floats in host memory.
-    let (alpha, beta) = unsafe { (*alpha, *beta) };
-    let (problem, at) = match call.problem(precision, alpha, beta) {
+    let scalars = match pointer_mode {
+        // SAFETY: with this pointer mode and an FP32 compute type they are floats in host memory.
+        POINTER_MODE_HOST => unsafe { Scalars::Values(*alpha, *beta) },
+        POINTER_MODE_DEVICE => Scalars::InMemory(alpha as u64, beta as u64),
+        _ => return Outcome::PassedOn(PassedOn::Arguments),
+    };
+    let (problem, at) = match call.problem(precision, scalars) {
         Ok(mapped) => mapped,
         Err(reason) => return Outcome::PassedOn(reason),
     };
+    let (alpha, beta) = scalars.values();
     let launched = CurrentContext::get().and_then(|context| {
-        let measured = tune::asked_for() && !is_capturing(stream);
-        let plan = cache::plan(&context, &problem, None, measured)?;
+        let capturing = is_capturing(stream);
+        let plan = cache::plan(&context, &problem, None, tune::asked_for() && !capturing)?;
+        if times_shapes() && !capturing && first_sight(&call, precision) {
+            // SAFETY: as below; what cuBLAS is told to write to is as large as C.
+            let times = unsafe { timing::compare(&call, &plan, &at, (alpha, beta), stream, real) };
+            keep_times(&call, precision, times?);
+        }
         // SAFETY: cuBLAS wants the handle's device to be current too, so the stream is of this context (if not, the
         // driver refuses the launch). The matrices are the caller's, as large as `problem` has them, and C is D itself.
         unsafe { launch::launch(&plan, &at, alpha, beta, stream) }?;
@@ -177,31 +184,49 @@ fn is_capturing(stream: sys::CUstream) -> bool {
     !matches!(status, Ok(sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE))
 }
 
-/// In place of cuBLAS's function of this name.
-///
-/// # Safety
-///
-/// As cuBLAS has it.
-#[no_mangle]
-#[allow(clippy::too_many_arguments, non_snake_case)]
-pub unsafe extern "C" fn cublasSgemm_v2(
-    handle: Handle,
-    transa: c_uint,
-    transb: c_uint,
-    m: c_int,
-    n: c_int,
-    k: c_int,
-    alpha: *const f32,
-    a: *const f32,
-    lda: c_int,
-    b: *const f32,
-    ldb: c_int,
-    beta: *const f32,
-    c: *mut f32,
-    ldc: c_int,
-) -> Status {
-    if is_enabled() {
-        let call = Call {
+/// Defines cuBLAS's function of this name: it computes the call that its arguments make, or hands them on, untouched, to
+/// the real one. `writes` names the argument that says where the result goes.
+macro_rules! stand_in {
+    ($name:ident($($argument:ident: $type:ty),* $(,)?) writes $result:ident, $arrived:expr) => {
+        /// In place of cuBLAS's function of this name.
+        ///
+        /// # Safety
+        ///
+        /// As cuBLAS has it.
+        #[no_mangle]
+        #[allow(clippy::too_many_arguments, non_snake_case)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> Status {
+            static REAL: Real = Real::new(match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zeros"),
+            });
+            let real = |$result| {
+                let Some(address) = REAL.address() else {
+                    return NOT_INITIALIZED;
+                };
+                // SAFETY: a function of cuBLAS under this name has this signature.
+                let function: unsafe extern "C" fn($($type),*) -> Status = unsafe { std::mem::transmute(address) };
+                // SAFETY: the arguments are those of the caller, who vouches for them.
+                unsafe { function($($argument),*) }
+            };
+            // SAFETY: likewise; α and β are read where the types are FP32.
+            if is_enabled() && unsafe { taken(&$arrived, &|address| real(address as *mut _)) } {
+                return SUCCESS;
+            }
+            real($result)
+        }
+    };
+}
+
+stand_in! {
+    cublasSgemm_v2(
+        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
+        alpha: *const f32, a: *const f32, lda: c_int, b: *const f32, ldb: c_int,
+        beta: *const f32, c: *mut f32, ldc: c_int,
+    ) writes c,
+    Arrived {
+        handle,
+        call: Call {
             function: "cublasSgemm_v2",
             transposed: [transa, transb],
             m,
@@ -213,45 +238,22 @@ pub unsafe extern "C" fn cublasSgemm_v2(
             batch: 1,
             compute: compute::F32,
             math: 0,
-        };
-        // SAFETY: the caller vouches for the arguments.
-        if unsafe { taken(handle, call, alpha, beta) } {
-            return SUCCESS;
-        }
+        },
+        alpha,
+        beta,
     }
-    // SAFETY: the arguments are the caller's, untouched.
-    unsafe { real_sgemm(handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) }
 }
 
-/// In place of cuBLAS's function of this name.
-///
-/// # Safety
-///
-/// As cuBLAS has it.
-#[no_mangle]
-#[allow(clippy::too_many_arguments, non_snake_case)]
-pub unsafe extern "C" fn cublasSgemmStridedBatched(
-    handle: Handle,
-    transa: c_uint,
-    transb: c_uint,
-    m: c_int,
-    n: c_int,
-    k: c_int,
-    alpha: *const f32,
-    a: *const f32,
-    lda: c_int,
-    stride_a: c_longlong,
-    b: *const f32,
-    ldb: c_int,
-    stride_b: c_longlong,
-    beta: *const f32,
-    c: *mut f32,
-    ldc: c_int,
-    stride_c: c_longlong,
-    batch: c_int,
-) -> Status {
-    if is_enabled() {
-        let call = Call {
+stand_in! {
+    cublasSgemmStridedBatched(
+        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
+        alpha: *const f32, a: *const f32, lda: c_int, stride_a: c_longlong,
+        b: *const f32, ldb: c_int, stride_b: c_longlong,
+        beta: *const f32, c: *mut f32, ldc: c_int, stride_c: c_longlong, batch: c_int,
+    ) writes c,
+    Arrived {
+        handle,
+        call: Call {
             function: "cublasSgemmStridedBatched",
             transposed: [transa, transb],
             m,
@@ -263,54 +265,24 @@ pub unsafe extern "C" fn cublasSgemmStridedBatched(
             batch,
             compute: compute::F32,
             math: 0,
-        };
-        // SAFETY: the caller vouches for the arguments.
-        if unsafe { taken(handle, call, alpha, beta) } {
-            return SUCCESS;
-        }
-    }
-    // SAFETY: the arguments are the caller's, untouched.
-    unsafe {
-        real_sgemm_strided_batched(
-            handle, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc, stride_c, batch,
-        )
+        },
+        alpha,
+        beta,
     }
 }
 
-/// In place of cuBLAS's function of this name: the one that candle calls.
-///
-/// # Safety
-///
-/// As cuBLAS has it.
-#[no_mangle]
-#[allow(clippy::too_many_arguments, non_snake_case)]
-pub unsafe extern "C" fn cublasGemmStridedBatchedEx(
-    handle: Handle,
-    transa: c_uint,
-    transb: c_uint,
-    m: c_int,
-    n: c_int,
-    k: c_int,
-    alpha: *const c_void,
-    a: *const c_void,
-    a_type: c_uint,
-    lda: c_int,
-    stride_a: c_longlong,
-    b: *const c_void,
-    b_type: c_uint,
-    ldb: c_int,
-    stride_b: c_longlong,
-    beta: *const c_void,
-    c: *mut c_void,
-    c_type: c_uint,
-    ldc: c_int,
-    stride_c: c_longlong,
-    batch: c_int,
-    compute_type: c_uint,
-    algo: c_int,
-) -> Status {
-    if is_enabled() {
-        let call = Call {
+// The one that candle calls.
+stand_in! {
+    cublasGemmStridedBatchedEx(
+        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
+        alpha: *const c_void, a: *const c_void, a_type: c_uint, lda: c_int, stride_a: c_longlong,
+        b: *const c_void, b_type: c_uint, ldb: c_int, stride_b: c_longlong,
+        beta: *const c_void, c: *mut c_void, c_type: c_uint, ldc: c_int, stride_c: c_longlong,
+        batch: c_int, compute_type: c_uint, algo: c_int,
+    ) writes c,
+    Arrived {
+        handle,
+        call: Call {
             function: "cublasGemmStridedBatchedEx",
             transposed: [transa, transb],
             m,
@@ -322,38 +294,8 @@ pub unsafe extern "C" fn cublasGemmStridedBatchedEx(
             batch,
             compute: compute_type,
             math: 0,
-        };
-        // SAFETY: the caller vouches for the arguments; α and β are read where the types are FP32.
-        if unsafe { taken(handle, call, alpha.cast(), beta.cast()) } {
-            return SUCCESS;
-        }
-    }
-    // SAFETY: the arguments are the caller's, untouched.
-    unsafe {
-        real_gemm_strided_batched_ex(
-            handle,
-            transa,
-            transb,
-            m,
-            n,
-            k,
-            alpha,
-            a,
-            a_type,
-            lda,
-            stride_a,
-            b,
-            b_type,
-            ldb,
-            stride_b,
-            beta,
-            c,
-            c_type,
-            ldc,
-            stride_c,
-            batch,
-            compute_type,
-            algo,
-        )
+        },
+        alpha: alpha.cast(),
+        beta: beta.cast(),
     }
 }

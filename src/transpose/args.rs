@@ -3,8 +3,7 @@
 /// Batch dimensions of one launch.
 pub const MAX_OUTER_DIMS: usize = 6;
 
-/// Division of a number below 2³¹ by a fixed one: `(n · multiplier) >> 32 >> shift`, or the shift alone where the
-/// multiplier is 0.
+/// Division of a number below 2³¹ by a fixed one: `(2n · multiplier) >> 32 >> shift`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Divisor {
@@ -19,24 +18,17 @@ impl Divisor {
 
     /// Divides by `value`, from 1 to below [`Divisor::LIMIT`].
     ///
-    /// With 2^(l−1) < d ≤ 2^l the multiplier ⌈2^(31+l) / d⌉ fits in 32 bits, and exceeds the true ratio by less than
-    /// d / 2^(31+l) in relation; for n < 2³¹ the surplus of the quotient is below n · d / 2^(31+l) / d < 1 / d, too
+    /// With 2^(l−1) < d ≤ 2^l the multiplier ⌈2^(31+l) / d⌉ lies between 2³¹ and 2³², and exceeds the true ratio by less
+    /// than d / 2^(31+l) in relation; for n < 2³¹ the surplus of the quotient is below n · d / 2^(31+l) / d < 1 / d, too
     /// little to reach the next whole number.
     pub const fn new(value: u32) -> Self {
         debug_assert!(value >= 1 && (value as u64) < Self::LIMIT);
-        if value.is_power_of_two() {
-            return Divisor {
-                value,
-                multiplier: 0,
-                shift: value.trailing_zeros(),
-            };
-        }
-        let log = 32 - (value - 1).leading_zeros();
+        let log = u32::BITS - (value - 1).leading_zeros();
         let multiplier = (1u64 << (31 + log)).div_ceil(value as u64);
         Divisor {
             value,
             multiplier: multiplier as u32,
-            shift: log - 1,
+            shift: log,
         }
     }
 
@@ -47,16 +39,37 @@ impl Divisor {
 
     /// The quotient as the kernels compute it.
     pub const fn quotient(self, number: u32) -> u32 {
-        let high = if self.multiplier == 0 {
-            number
-        } else {
-            ((number as u64 * self.multiplier as u64) >> 32) as u32
-        };
-        high >> self.shift
+        let high = (2 * number as u64 * self.multiplier as u64) >> 32;
+        high as u32 >> self.shift
     }
 }
 
-/// The argument of every copy and transposition kernel, passed by value. See `transpose_args.cuh` for the fields.
+/// A batch dimension of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct OuterDim {
+    /// Elements between neighbouring matrices in the source; 0 broadcasts
+    pub src_stride: i64,
+    /// The same in the destination
+    pub dst_stride: i64,
+    /// How many there are
+    pub extent: Divisor,
+    /// 0
+    pub reserved: u32,
+}
+
+impl OuterDim {
+    /// One matrix: a dimension that is not used.
+    pub const ONE: OuterDim = OuterDim {
+        src_stride: 0,
+        dst_stride: 0,
+        extent: Divisor::new(1),
+        reserved: 0,
+    };
+}
+
+/// The argument of every copy and transposition kernel, passed by value. See `transpose_args.cuh` for the fields and
+/// their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct TransposeArgs {
@@ -64,24 +77,18 @@ pub struct TransposeArgs {
     pub src: u64,
     /// Device address of the first element written
     pub dst: u64,
-    /// Rows of a matrix as it is read
-    pub rows: i64,
-    /// Columns of a matrix as it is read
-    pub cols: i64,
     /// Elements between rows of the source
     pub src_row_stride: i64,
+    /// Elements between what were columns, in the destination
+    pub dst_col_stride: i64,
     /// Elements between columns of the source
     pub src_col_stride: i64,
     /// Elements between what were rows, in the destination
     pub dst_row_stride: i64,
-    /// Elements between what were columns, in the destination
-    pub dst_col_stride: i64,
-    /// Elements between matrices of the source along each batch dimension
-    pub src_outer_stride: [i64; MAX_OUTER_DIMS],
-    /// Elements between matrices of the destination
-    pub dst_outer_stride: [i64; MAX_OUTER_DIMS],
-    /// Extents of the batch dimensions, outermost first
-    pub outer: [Divisor; MAX_OUTER_DIMS],
+    /// Rows of a matrix as it is read
+    pub rows: i64,
+    /// Columns of a matrix as it is read
+    pub cols: i64,
     /// Tiles along the direction that is walked first
     pub tiles_inner: Divisor,
     /// Tiles of a matrix
@@ -90,19 +97,28 @@ pub struct TransposeArgs {
     pub walk_rows: u16,
     /// Whether this is more than the L2 holds
     pub streaming: u16,
+    /// Batch dimensions in use
+    pub outer_dims: u32,
     /// Matrices of this launch
     pub outer_count: u32,
+    /// 0
+    pub reserved: u32,
+    /// The batch dimensions, innermost first
+    pub outer: [OuterDim; MAX_OUTER_DIMS],
 }
 
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(size_of::<Divisor>() == 12, "transpose_args.cuh has this size");
-    assert!(size_of::<TransposeArgs>() == 264, "transpose_args.cuh has this size");
-    assert!(offset_of!(TransposeArgs, src_outer_stride) == 64);
-    assert!(offset_of!(TransposeArgs, outer) == 160);
-    assert!(offset_of!(TransposeArgs, tiles_inner) == 232);
-    assert!(offset_of!(TransposeArgs, walk_rows) == 256);
-    assert!(offset_of!(TransposeArgs, streaming) == 258);
+    assert!(size_of::<OuterDim>() == 32, "transpose_args.cuh has this size");
+    assert!(offset_of!(OuterDim, extent) == 16);
+    assert!(size_of::<TransposeArgs>() == 296, "transpose_args.cuh has this size");
+    assert!(offset_of!(TransposeArgs, rows) == 48);
+    assert!(offset_of!(TransposeArgs, tiles_inner) == 64);
+    assert!(offset_of!(TransposeArgs, walk_rows) == 88);
+    assert!(offset_of!(TransposeArgs, streaming) == 90);
+    assert!(offset_of!(TransposeArgs, outer_dims) == 92);
+    assert!(offset_of!(TransposeArgs, outer) == 104);
 };
 
 // SAFETY: `repr(C)`, no padding, no pointers to host memory: the bytes may be copied to the device as they are.
@@ -113,18 +129,12 @@ unsafe impl cudarc::driver::DeviceRepr for TransposeArgs {}
 mod tests {
     use super::*;
 
-    /// Every field has its own place: 264 bytes, no two of them shared.
+    /// Every field has its own place: 296 bytes, no two of them shared.
     #[test]
     fn the_layout_has_no_holes() {
-        let fields = [
-            8 * 2,
-            8 * 6,
-            2 * 8 * MAX_OUTER_DIMS,
-            12 * MAX_OUTER_DIMS,
-            2 * 12,
-            2 * 2,
-            4,
-        ];
+        let dimension = [8 * 2, 12, 4];
+        assert_eq!(dimension.iter().sum::<usize>(), std::mem::size_of::<OuterDim>());
+        let fields = [8 * 2, 8 * 6, 2 * 12, 2 * 2, 3 * 4, 32 * MAX_OUTER_DIMS];
         assert_eq!(fields.iter().sum::<usize>(), std::mem::size_of::<TransposeArgs>());
     }
 

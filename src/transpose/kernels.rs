@@ -50,6 +50,8 @@ pub struct Needs {
     pub max_outer: usize,
     /// Unit strides: along columns in the source, and along rows (a transposition) in the destination.
     pub unit_strides: bool,
+    /// Tensor maps of source and destination beside the arguments, for the copy engine.
+    pub tensor_maps: bool,
 }
 
 impl Needs {
@@ -58,7 +60,35 @@ impl Needs {
         aligned: false,
         max_outer: usize::MAX,
         unit_strides: false,
+        tensor_maps: false,
     };
+}
+
+/// From how much data on the planner takes a kernel: for less, another one starts sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Any number of bytes.
+    Any,
+    /// So many bytes.
+    Bytes(usize),
+    /// Where the device's L2 cannot hold source and destination: see [`streams`].
+    BeyondL2,
+}
+
+impl From {
+    fn reached(self, bytes: usize, device: &DeviceInfo) -> bool {
+        match self {
+            From::Any => true,
+            From::Bytes(least) => bytes >= least,
+            From::BeyondL2 => streams(bytes, device),
+        }
+    }
+}
+
+/// Whether a source of `bytes` bytes and a destination of as many are more than the L2 of `device` holds, so that nobody
+/// will find them there.
+pub fn streams(bytes: usize, device: &DeviceInfo) -> bool {
+    2 * bytes as u64 > device.l2_bytes
 }
 
 /// When the planner takes a kernel; by name every kernel can be had.
@@ -70,8 +100,8 @@ pub enum Choice {
     Preferred {
         /// Smaller is tried first.
         order: u32,
-        /// Only for so many bytes or more: for less, another kernel starts sooner.
-        min_bytes: usize,
+        /// Only from so much data on.
+        from: From,
         /// Only where the short side has fewer bytes, or, in unaligned matrices, is any that the kernel takes; 0: any.
         max_short_bytes: usize,
     },
@@ -90,8 +120,8 @@ pub struct Instance {
     pub tile_cols: usize,
     /// Threads of a block.
     pub threads: u32,
-    /// The planner takes it only for so many bytes or more: for less, another kernel is faster for this size of element.
-    pub min_bytes: usize,
+    /// The planner takes it only from so much data on, for this size of element.
+    pub from: From,
     /// Bytes of dynamic shared memory of a block: more than its tile needs where fewer blocks on a multiprocessor are
     /// faster, because memory then changes between fewer of its rows.
     pub dynamic_shared: u32,
@@ -209,10 +239,16 @@ impl TransposeKernel {
     }
 
     /// Whether the planner may take this kernel for a problem that it does not refuse, and at which place.
-    pub(super) fn order(&self, matrices: &Matrices, element_size: usize, align: usize) -> Option<u32> {
+    pub(super) fn order(
+        &self,
+        matrices: &Matrices,
+        element_size: usize,
+        align: usize,
+        device: &DeviceInfo,
+    ) -> Option<u32> {
         let Choice::Preferred {
             order,
-            min_bytes,
+            from,
             max_short_bytes,
         } = self.choice
         else {
@@ -221,10 +257,9 @@ impl TransposeKernel {
         let bytes = matrices.rows * matrices.cols * matrices.count() * element_size;
         let short = matrices.rows.min(matrices.cols) * element_size;
         let narrow = max_short_bytes == 0 || short < max_short_bytes || !aligned(matrices, element_size, align);
-        let least = self
-            .instance(element_size)
-            .map_or(min_bytes, |instance| instance.min_bytes.max(min_bytes));
-        (bytes >= least && narrow).then_some(order)
+        let instance = self.instance(element_size)?;
+        let enough = from.reached(bytes, device) && instance.from.reached(bytes, device);
+        (enough && narrow).then_some(order)
     }
 }
 
@@ -239,8 +274,18 @@ fn aligned(matrices: &Matrices, element_size: usize, align: usize) -> bool {
         && matrices.outer.iter().all(|axis| whole(axis.src) && whole(axis.dst))
 }
 
-/// The instances of a kernel: its symbol without the size, then for each size tile and threads, dynamic shared memory, and from how
-/// many bytes on the planner takes it.
+/// What an instance leaves out of [`instances`] is no condition.
+macro_rules! from {
+    () => {
+        From::Any
+    };
+    ($from:expr) => {
+        $from
+    };
+}
+
+/// The instances of a kernel: its symbol without the size, then for each size tile and threads, dynamic shared memory, and
+/// from how much data on the planner takes it.
 macro_rules! instances {
     ($name:literal; $($size:literal => $rows:literal by $cols:literal, $threads:literal $(, shared $shared:literal)? $(, from $from:expr)?;)*) => {
         &[$(Instance {
@@ -250,16 +295,13 @@ macro_rules! instances {
             tile_cols: $cols,
             threads: $threads,
             dynamic_shared: 0 $(+ $shared)?,
-            min_bytes: 0 $(+ $from)?,
+            from: from!($($from)?),
         }),*]
     };
 }
 
 /// From here on throughput counts for more than how soon a kernel starts.
-const MANY_BYTES: usize = 4 << 20;
-
-/// From here on source and destination together are more than the L2 of an H100 holds.
-const BEYOND_L2: usize = 24 << 20;
+const MANY_BYTES: From = From::Bytes(4 << 20);
 
 /// Every kernel: the copies, then the transpositions, in the order of the ladder.
 pub const TABLE: &[TransposeKernel] = &[
@@ -299,7 +341,7 @@ pub const TABLE: &[TransposeKernel] = &[
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 1,
-            min_bytes: BEYOND_L2,
+            from: From::BeyondL2,
             max_short_bytes: 0,
         },
     },
@@ -315,7 +357,7 @@ pub const TABLE: &[TransposeKernel] = &[
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 2,
-            min_bytes: 0,
+            from: From::Any,
             max_short_bytes: 0,
         },
     },
@@ -355,7 +397,7 @@ pub const TABLE: &[TransposeKernel] = &[
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 7,
-            min_bytes: 0,
+            from: From::Any,
             max_short_bytes: 0,
         },
     },
@@ -379,15 +421,15 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_05_swizzled"; 1 => 128 by 128, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from BEYOND_L2;),
+        instances: instances!("transpose_05_swizzled"; 1 => 128 by 128, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256;),
         needs: Needs {
             unit_strides: true,
             aligned: true,
             ..Needs::NOTHING
         },
         choice: Choice::Preferred {
-            order: 5,
-            min_bytes: 0,
+            order: 4,
+            from: From::BeyondL2,
             max_short_bytes: 0,
         },
     },
@@ -399,37 +441,17 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752; 2 => 64 by 64, 64, shared 43008; 4 => 64 by 64, 256, shared 65536, from BEYOND_L2; 8 => 32 by 32, 256, shared 43008, from BEYOND_L2;),
+        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752, from From::Bytes(8 << 20); 2 => 64 by 64, 64, shared 43008, from From::Bytes(6 << 20); 4 => 64 by 64, 256, shared 65536, from From::BeyondL2; 8 => 32 by 32, 256, shared 43008, from From::BeyondL2;),
         needs: Needs {
             only_capability: Some(90),
             unit_strides: true,
             aligned: true,
             max_outer: 1,
+            tensor_maps: true,
         },
         choice: Choice::Preferred {
             order: 3,
-            min_bytes: 0,
-            max_short_bytes: 0,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_06_tma_half",
-        file: "transpose/transpose_06_tma_sm90",
-        summary: "the same with half a tile a block, for what the L2 holds",
-        role: Role::Rung(6),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: true,
-        instances: instances!("transpose_06_tma_half"; 4 => 64 by 32, 128, shared 8192;),
-        needs: Needs {
-            only_capability: Some(90),
-            unit_strides: true,
-            aligned: true,
-            max_outer: 1,
-        },
-        choice: Choice::Preferred {
-            order: 4,
-            min_bytes: 0,
+            from: From::Any,
             max_short_bytes: 0,
         },
     },
@@ -441,14 +463,14 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Shifted,
         walk_rows: true,
-        instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from BEYOND_L2;),
+        instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from From::BeyondL2;),
         needs: Needs {
             unit_strides: true,
             ..Needs::NOTHING
         },
         choice: Choice::Preferred {
             order: 6,
-            min_bytes: MANY_BYTES,
+            from: MANY_BYTES,
             max_short_bytes: 0,
         },
     },
@@ -467,7 +489,7 @@ pub const TABLE: &[TransposeKernel] = &[
         },
         choice: Choice::Preferred {
             order: 1,
-            min_bytes: MANY_BYTES,
+            from: MANY_BYTES,
             max_short_bytes: 64,
         },
     },
@@ -486,8 +508,28 @@ pub const TABLE: &[TransposeKernel] = &[
         },
         choice: Choice::Preferred {
             order: 2,
-            min_bytes: MANY_BYTES,
+            from: MANY_BYTES,
             max_short_bytes: 64,
+        },
+    },
+    TransposeKernel {
+        name: "transpose_10_registers",
+        file: "transpose/transpose_10_registers",
+        summary: "micro tiles turned in registers without shared memory, for what the L2 holds",
+        role: Role::Rung(10),
+        moves: Moves::Matrices,
+        tiling: Tiling::Tiles,
+        walk_rows: true,
+        instances: instances!("transpose_10_registers"; 1 => 128 by 128, 64; 2 => 64 by 64, 64; 4 => 32 by 64, 64; 8 => 32 by 16, 64, from From::Bytes(4 << 20);),
+        needs: Needs {
+            unit_strides: true,
+            aligned: true,
+            ..Needs::NOTHING
+        },
+        choice: Choice::Preferred {
+            order: 5,
+            from: From::Any,
+            max_short_bytes: 0,
         },
     },
 ];

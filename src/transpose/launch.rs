@@ -1,6 +1,6 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
-use super::kernels::{Instance, Needs, TransposeKernel};
+use super::kernels::{Instance, TransposeKernel};
 use super::plan::{Piece, Step, TransposePlan};
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
@@ -51,20 +51,16 @@ unsafe fn launch_piece(
     let function = CurrentContext::get()?.function(kernel.file, instance.entry, instance.dynamic_shared)?;
     let mut args = piece.args(plan, kernel, src, dst);
     let mut parameters = vec![std::ptr::from_mut(&mut args).cast()];
-    // Kernels of one architecture take two tensor maps beside the arguments.
-    let mut maps = match kernel.needs {
-        Needs {
-            only_capability: Some(_),
-            ..
-        } => Some(tensor_maps(instance, piece, args.src, args.dst)?),
-        _ => None,
+    let mut maps = match kernel.needs.tensor_maps {
+        true => Some(tensor_maps(instance, piece, args.src, args.dst)?),
+        false => None,
     };
     if let Some([src_map, dst_map]) = &mut maps {
         parameters.push(std::ptr::from_mut(src_map).cast());
         parameters.push(std::ptr::from_mut(dst_map).cast());
     }
-    // SAFETY: the kernel takes one `TransposeArgs` and, if it is of one architecture, two tensor maps, all by value, which
-    // the driver copies before it returns. What it does with the addresses is what the caller vouched for.
+    // SAFETY: the kernel takes one `TransposeArgs` and, if it needs them, two tensor maps, all by value, which the driver
+    // copies before it returns. What it does with the addresses is what the caller vouched for.
     unsafe {
         result::launch_kernel(
             function.handle(),

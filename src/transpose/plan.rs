@@ -1,7 +1,7 @@
 //! How it is done: which kernel, with which grid. A pure function of problem and device, so that it can be tested and
 //! printed on any machine.
 
-use super::args::{Divisor, TransposeArgs, MAX_OUTER_DIMS};
+use super::args::{Divisor, OuterDim, TransposeArgs, MAX_OUTER_DIMS};
 use super::kernels::{self, Instance, Tiling, TransposeKernel, NARROW_TILE_BYTES};
 use super::problem::{Axis, Matrices, Movement, TransposeProblem};
 use crate::device::DeviceInfo;
@@ -73,7 +73,7 @@ impl TransposePlan {
         let best = kernels::TABLE
             .iter()
             .filter(|kernel| kernel.refusal(&movement, size, align, device).is_none())
-            .filter_map(|kernel| Some((kernel.order(matrices, size, align)?, kernel)))
+            .filter_map(|kernel| Some((kernel.order(matrices, size, align, device)?, kernel)))
             .min_by_key(|(order, _)| *order);
         match best {
             Some((_, kernel)) => Self::with(kernel, matrices, problem.clone(), device),
@@ -146,7 +146,7 @@ impl TransposePlan {
             )));
         }
         Ok(TransposePlan {
-            streaming: 2 * problem.bytes() as u64 > device.l2_bytes,
+            streaming: kernels::streams(problem.bytes(), device),
             problem,
             step: Step::Launch {
                 kernel,
@@ -171,33 +171,33 @@ impl Piece {
     pub fn args(&self, plan: &TransposePlan, kernel: &TransposeKernel, src: u64, dst: u64) -> TransposeArgs {
         let element_size = plan.problem.element_size;
         let m = &self.matrices;
-        let mut outer = [Divisor::new(1); MAX_OUTER_DIMS];
-        let mut src_outer_stride = [0; MAX_OUTER_DIMS];
-        let mut dst_outer_stride = [0; MAX_OUTER_DIMS];
-        let unused = MAX_OUTER_DIMS - m.outer.len();
-        for (i, axis) in m.outer.iter().enumerate() {
-            outer[unused + i] = Divisor::new(axis.extent as u32);
-            src_outer_stride[unused + i] = axis.src;
-            dst_outer_stride[unused + i] = axis.dst;
+        let mut outer = [OuterDim::ONE; MAX_OUTER_DIMS];
+        for (dim, axis) in outer.iter_mut().zip(m.outer.iter().rev()) {
+            *dim = OuterDim {
+                src_stride: axis.src,
+                dst_stride: axis.dst,
+                extent: Divisor::new(axis.extent as u32),
+                reserved: 0,
+            };
         }
         let address = |base: u64, offset: i64| base.wrapping_add_signed(offset * element_size as i64);
         TransposeArgs {
             src: address(src, self.src),
             dst: address(dst, self.dst),
-            rows: m.rows as i64,
-            cols: m.cols as i64,
             src_row_stride: m.src_row,
+            dst_col_stride: m.dst_col,
             src_col_stride: m.src_col,
             dst_row_stride: m.dst_row,
-            dst_col_stride: m.dst_col,
-            src_outer_stride,
-            dst_outer_stride,
-            outer,
+            rows: m.rows as i64,
+            cols: m.cols as i64,
             tiles_inner: Divisor::new(self.tiles_inner),
             tiles_matrix: Divisor::new(self.tiles_matrix),
             walk_rows: kernel.walk_rows as u16,
             streaming: plan.streaming as u16,
+            outer_dims: m.outer.len() as u32,
             outer_count: m.count() as u32,
+            reserved: 0,
+            outer,
         }
     }
 }
@@ -357,15 +357,21 @@ mod tests {
         assert_eq!(name(&[10_000_000, 3], &[1, 0], 4), "transpose_09_few_cols");
         assert_eq!(name(&[32, 128, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows_two");
         assert_eq!(name(&[64, 512, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows"); // more than the L2 holds
-        assert_eq!(name(&[2048, 2048], &[1, 0], 4), "transpose_06_tma_half");
-        assert_eq!(name(&[1024, 1024], &[1, 0], 8), "transpose_03_padded");
+        assert_eq!(name(&[2048, 2048], &[1, 0], 4), "transpose_10_registers");
+        assert_eq!(name(&[1024, 1024], &[1, 0], 8), "transpose_10_registers");
+        assert_eq!(name(&[512, 512], &[1, 0], 8), "transpose_03_padded");
+        assert_eq!(name(&[1024, 1024], &[1, 0], 1), "transpose_10_registers");
+        assert_eq!(name(&[4096, 4096], &[1, 0], 1), "transpose_06_tma"); // not more than the L2 holds, but long rows
         assert_eq!(name(&[4096, 4096], &[1, 0], 8), "transpose_06_tma");
         assert_eq!(name(&[31, 101], &[1, 0], 4), "transpose_03_padded");
         assert_eq!(name(&[16, 64, 16, 64, 4], &[1, 0, 3, 2, 4], 4), "transpose_03_padded"); // 16-byte elements
         assert_eq!(name(&[77, 1], &[1, 0], 4), "copy");
         assert_eq!(name(&[0, 7], &[1, 0], 4), "nothing");
         let other = |dims: &[usize], axes: &[usize]| plan(dims, axes, 4, &DeviceInfo::RTX_4090).name();
-        assert_eq!(other(&[4096, 4096], &[1, 0]), "transpose_05_swizzled");
+        // An RTX 4090 has no copy engine for tiles, and more L2.
+        assert_eq!(other(&[8192, 8192], &[1, 0]), "transpose_05_swizzled");
+        assert_eq!(other(&[2560, 2880], &[1, 0]), "transpose_10_registers");
+        assert_eq!(name(&[2560, 2880], &[1, 0], 4), "transpose_06_tma");
     }
 
     #[test]

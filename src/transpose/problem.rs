@@ -146,6 +146,16 @@ impl TransposeProblem {
         })
     }
 
+    /// Elements of `element_size` bytes along `axes`, which are in the order of the destination, outermost first, the last
+    /// one without gaps there; rows of the destination may have gaps between them.
+    pub(crate) fn strided(axes: Vec<Axis>, element_size: usize) -> Self {
+        TransposeProblem {
+            element_size,
+            axes: folded(axes),
+            align: element_size,
+        }
+    }
+
     /// The transposition of a dense `rows` × `cols` matrix.
     pub fn matrix(rows: usize, cols: usize, element_size: usize) -> Result<Self> {
         Self::permutation(&[rows, cols], &[cols, 1], &[1, 0], element_size)

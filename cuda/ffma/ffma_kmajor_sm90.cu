@@ -1,0 +1,313 @@
+// Strict FP32 GEMM for two operands that are both contiguous along k (x·Wᵀ, as linear layers store it), on Hopper, for few
+// to some hundred rows of x: problems that are one short wave of tiles, or less.
+//
+// The other kernels read shared memory along m and n, so an operand that is contiguous along k has to be transposed in the
+// registers of a producer. Here nobody transposes: the copy engine (TMA) brings boxes of 32 k as they lie in memory, and a
+// thread reads 16 bytes along k of each of its 8 rows of A and 8 of B: 256 FFMA to 16 reads, 94 %, as with any 8 × 8 tile.
+// One thread issues the copies, so loads cost no registers, and the ring of stages holds 150 KB that are on their way.
+//
+//   stage     rows of A, then rows of B, 128 bytes (32 k) each; chunk c (16 bytes) of row r lies at c ^ r % 8
+//   turn      a math warp reads one chunk of its rows, then multiplies: eight turns a stage
+//   groups    small tiles have work for less than eight warps: a group of warps covers the tile, and groups take stages in
+//             turn (most work a barrier) or share the chunks of each stage (first and last stage take the least time)
+//
+// Register banks. Even registers are one bank and odd ones the other, and an FFMA that takes two new operands from one bank
+// costs two clocks. What a thread reads along k lies in registers in the order of k, so both factors of a product come from
+// the same bank. Sums of even k and of odd k are therefore kept apart, each in the bank that its factors are not in: 5 of
+// 256 FFMA conflict. That takes 128 accumulators for 64 outputs; the two are added when the tile is done.
+//
+// Traffic: (BM + BN) · 128 bytes a stage for BM · BN · 64 FLOP: from 14 FLOP a byte (16 × 128) to 32 (128 × 128) past the L2.
+// W is read once for every BM rows of x; with few rows memory is the limit, at 2.9 of 3.35 TB/s.
+//
+// One tile a block. Where tiles are few, a cluster of split_k blocks cuts the k of each, every block leaves its sums in
+// shared memory, and each adds up and stores its share, always in the order of k: the same bits every time.
+#include <cuda.h>
+
+#include "../common/copy_coordinates.cuh"
+#include "ffma_tile.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+namespace ffma_gemm {
+
+// Whether groups of warps take stages in turn, or share the chunks of every stage.
+enum class Groups { kInTurn, kShare };
+
+template <int BM, int BN, int LM, Groups GROUPS, int STAGES>
+struct KMajor {
+    static constexpr int BK = 32;                                // one row of a stage: 128 bytes, the width of the swizzle
+    static constexpr int kRowBytes = BK * 4, kChunk = 16, kSwizzle = 8;
+    static constexpr int LN = kWarp / LM, TM = 8, TN = 8;
+    static constexpr int kWarpM = LM * TM, kWarpN = LN * TN;
+    static constexpr int kWarpsM = BM / kWarpM, kWarpsN = BN / kWarpN;
+    static constexpr int kGroupWarps = kWarpsM * kWarpsN;        // warps that cover the tile once
+    static constexpr int kMathWarps = 8, kGroups = kMathWarps / kGroupWarps;
+    static constexpr int kMathThreads = kMathWarps * kWarp;
+    static constexpr int kProducers = 128;                       // a warpgroup that gives its registers away; one thread works
+    static constexpr int kThreads = kMathThreads + kProducers;
+    static constexpr int kMathRegisters = 232, kProducerRegisters = 40;
+    static constexpr int kMathBarrier = 1;
+    static constexpr bool kShare = GROUPS == Groups::kShare;
+    static constexpr int kTurns = kShare ? kRowBytes / kChunk / kGroups : kRowBytes / kChunk;   // of a warp in a stage
+    static constexpr int kStep = kShare ? 1 : kGroups;           // from one stage of a group to the next
+    static constexpr int kStageBytes = (BM + BN) * kRowBytes;
+    static constexpr int kSumRow = BN + LN;                      // padded, so that the lanes of a warp write to 32 banks
+    static constexpr int kQuads = BM * BN / kVec;                // 16-byte pieces of the tile
+    static constexpr int kQuadRow = BN / kVec;
+    static_assert(kWarpsM * kWarpM == BM && kWarpsN * kWarpN == BN, "warp tiles fill the block tile");
+    static_assert(kGroups * kGroupWarps == kMathWarps, "groups fill the block");
+    static_assert(kStep <= STAGES, "each group has a stage to work on");
+    static_assert(kQuads % kMathThreads == 0, "threads store equal shares of a whole tile");
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
+                  "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
+
+    struct Shared {
+        unsigned char stage[STAGES][kStageBytes];
+        float sums[kGroups][BM][kSumRow];
+        uint64_t full[STAGES], empty[STAGES];
+    };
+    static constexpr int kSharedBytes = sizeof(Shared);
+    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
+    static_assert(kStageBytes % (kSwizzle * kRowBytes) == 0 && BM % kSwizzle == 0, "boxes start on a period of the swizzle");
+
+    // A place in the ring and the parity of its current round.
+    struct Cursor {
+        int stage;
+        uint32_t parity;
+        __device__ __forceinline__ void advance(int by) {
+            stage += by;
+            if (stage >= STAGES) {
+                stage -= STAGES;
+                parity ^= 1;
+            }
+        }
+    };
+
+    // Neighbouring rows of a thread are so far apart that all have the same place in the swizzle, where there are enough
+    // warps to take the rows between.
+    static constexpr int kRowStep = LM == 4 && kWarpsM % 2 == 0 ? kSwizzle : LM;
+    static constexpr int kColStep = LN == 4 && kWarpsN % 2 == 0 ? kSwizzle : LN;
+
+    // First row of a thread in the block's tile (and, with the numbers of the other side, its first column).
+    template <int LANES, int STEP>
+    static __device__ __forceinline__ int first(int warp, int lane) {
+        return STEP == LANES ? warp * LANES * 8 + lane : warp / 2 * LANES * 16 + warp % 2 * LANES + lane;
+    }
+
+    static __device__ __forceinline__ WorkUnit work_of(const GemmArgs& args) {
+        const TileGrid grid = TileGrid::of<BM, BN>(args);
+        if (grid.tiles_m > 1 || args.batch > 1 || args.split_k > 1) return work_unit<BM, BN>(args, grid, blockIdx.x);
+        return {0, 0, static_cast<int>(blockIdx.x) * BN, 0, args.k, 0, static_cast<int>(blockIdx.x)};   // no division
+    }
+
+    static __device__ __forceinline__ int stages_of(const WorkUnit& work) {
+        return (work.k_end - work.k_begin + BK - 1) / BK;
+    }
+
+    static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];
+        Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+        if (threadIdx.x == kMathThreads) {
+            ptx::tma_prefetch_descriptor(&a_map);
+            ptx::tma_prefetch_descriptor(&b_map);
+            for (int stage = 0; stage < STAGES; ++stage) {
+                ptx::mbarrier_init(&shared.full[stage], 1);
+                ptx::mbarrier_init(&shared.empty[stage], kShare ? kMathWarps : kGroupWarps);
+            }
+            ptx::fence_mbarrier_init();
+        }
+        const WorkUnit work = work_of(args);
+        __syncthreads();
+        if (threadIdx.x >= kMathThreads) {
+            ptx::registers_decrease_to<kProducerRegisters>();
+            if (threadIdx.x == kMathThreads) produce(args, a_map, b_map, shared, work);
+        } else {
+            ptx::registers_increase_to<kMathRegisters>();
+            multiply(args, shared, work);
+        }
+    }
+
+    // ---- load ----
+
+    static __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map,
+                                                   Shared& shared, const WorkUnit& work) {
+        const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
+        Cursor cursor{0, 0};
+        for (int k = work.k_begin; k < work.k_end; k += BK) {
+            ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
+            uint64_t* full = &shared.full[cursor.stage];
+            unsigned char* stage = shared.stage[cursor.stage];
+            ptx::mbarrier_arrive_expect_bytes(full, kStageBytes);
+            ptx::tma_load_5d(stage + BM * kRowBytes, &b_map, full, k, work.col, b.x, b.y, b.z);
+            ptx::tma_load_5d(stage, &a_map, full, k, work.row, a.x, a.y, a.z);
+            cursor.advance(1);
+        }
+    }
+
+    // ---- compute ----
+
+    struct Tile {
+        float sum[TM][TN][2];   // of even k and of odd k
+
+        __device__ __forceinline__ void clear() {
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TN; ++j) sum[i][j][0] = sum[i][j][1] = 0.0f;
+        }
+
+        // One chunk: four products of a column of A's and a row of B's factors. All reads come before the first FFMA: the
+        // warp barrier keeps the compiler from mixing them, which would cost it the order that spares the register banks.
+        // What a warp waits for meanwhile is the other warp's time.
+        __device__ __forceinline__ void multiply(uint32_t a_address, uint32_t b_address) {
+            float a[TM][kVec], b[TN][kVec];
+#pragma unroll
+            for (int i = 0; i < TM; ++i) read(a[i], a_address, i * kRowStep);
+#pragma unroll
+            for (int j = 0; j < TN; ++j) read(b[j], b_address, j * kColStep);
+            __syncwarp();
+#pragma unroll
+            for (int k = 0; k < kVec; ++k)
+#pragma unroll
+                for (int i = 0; i < TM; ++i)
+#pragma unroll
+                    for (int step = 0; step < TN; ++step) {
+                        const int j = i % 2 == 0 ? step : TN - 1 - step;
+                        sum[i][j][k % 2] = fmaf(a[i][k], b[j][k], sum[i][j][k % 2]);
+                    }
+        }
+
+        // `address` is that of the chunk in the thread's first row.
+        static __device__ __forceinline__ void read(float (&to)[kVec], uint32_t address, int row) {
+            const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kRowBytes);
+            to[0] = chunk.x, to[1] = chunk.y, to[2] = chunk.z, to[3] = chunk.w;
+        }
+
+        // Gives the compiler a reason to keep the sums of even k in odd registers and those of odd k in even ones: stores of
+        // 16 bytes take four registers in a row. They are never carried out, `never` being what the plan rules out.
+        __device__ __forceinline__ void pair_registers(bool never, float4* anywhere) const {
+            if (!never) return;
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TN; j += 2)
+                    anywhere[i * TN + j] = make_float4(sum[i][j][1], sum[i][j][0], sum[i][j + 1][1], sum[i][j + 1][0]);
+        }
+    };
+
+    static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, const WorkUnit& work) {
+        const int thread = threadIdx.x, lane = thread % kWarp, warp = thread / kWarp;
+        const int group = warp / kGroupWarps, in_group = warp % kGroupWarps;
+        const int row = first<LM, kRowStep>(in_group / kWarpsN, Lanes<LM, LN>::m(lane));
+        const int col = first<LN, kColStep>(in_group % kWarpsN, Lanes<LM, LN>::n(lane));
+        const int stages = stages_of(work);
+        const uint32_t ring = ptx::shared_address(shared.stage);
+        const uint32_t a_lane = ring + row * kRowBytes + row % kSwizzle * kChunk;
+        const uint32_t b_lane = ring + (BM + col) * kRowBytes + col % kSwizzle * kChunk;
+        const uint32_t first_chunk = kShare ? group * kTurns * kChunk : 0;
+
+        Tile tile;
+        tile.clear();
+        Cursor cursor{kShare ? 0 : group, 0};
+#pragma unroll 1
+        for (int stage = cursor.stage; stage < stages; stage += kStep) {
+            const uint32_t at = cursor.stage * kStageBytes;
+            ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+#pragma unroll 1
+            for (uint32_t chunk = first_chunk; chunk < first_chunk + kTurns * kChunk; chunk += kChunk)
+                tile.multiply((a_lane + at) ^ chunk, (b_lane + at) ^ chunk);
+            __syncwarp();
+            if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
+            cursor.advance(kStep);
+        }
+
+        tile.pair_registers(args.m <= 0, reinterpret_cast<float4*>(shared.sums) + thread);
+        float* sums = &shared.sums[group][row][col];
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TN; ++j)
+                sums[i * kRowStep * kSumRow + j * kColStep] = tile.sum[i][j][0] + tile.sum[i][j][1];
+        ptx::named_barrier_sync(kMathBarrier, kMathThreads);
+        store(args, shared, work, thread);
+    }
+
+    // ---- store ----
+
+    static __device__ __forceinline__ void add(float4& sum, float4 part) {
+        sum.x += part.x;
+        sum.y += part.y;
+        sum.z += part.z;
+        sum.w += part.w;
+    }
+
+    static __device__ __forceinline__ float4* quad_of(Shared& shared, int group, int quad) {
+        return reinterpret_cast<float4*>(&shared.sums[group][quad / kQuadRow][quad % kQuadRow * kVec]);
+    }
+
+    static __device__ __forceinline__ float4 sum_groups(Shared& shared, int quad) {
+        float4 sum = *quad_of(shared, 0, quad);
+#pragma unroll
+        for (int group = 1; group < kGroups; ++group) add(sum, *quad_of(shared, group, quad));
+        return sum;
+    }
+
+    // The sums of all groups are in shared memory, a row of the tile after the other: a thread stores 16 bytes of a row.
+    static __device__ __forceinline__ void store(const GemmArgs& args, Shared& shared, const WorkUnit& work, int thread) {
+        const Epilogue epilogue(args, work.batch);
+        const auto store_quad = [&](int quad, float4 sum) {
+            epilogue.store_vector(args, work.row + quad / kQuadRow, work.col + quad % kQuadRow * kVec, sum);
+        };
+        if (args.split_k == 1) {
+#pragma unroll 1
+            for (int quad = thread; quad < kQuads; quad += kMathThreads) store_quad(quad, sum_groups(shared, quad));
+            return;
+        }
+        if (kGroups > 1) {
+#pragma unroll 1
+            for (int quad = thread; quad < kQuads; quad += kMathThreads) *quad_of(shared, 0, quad) = sum_groups(shared, quad);
+        }
+        ptx::cluster_sync();
+        const int last = kQuads * (work.slice + 1) / args.split_k;
+#pragma unroll 1
+        for (int quad = kQuads * work.slice / args.split_k + thread; quad < last; quad += kMathThreads)
+            store_quad(quad, sum_slices(quad_of(shared, 0, quad), args.split_k));
+        ptx::cluster_sync();   // no block leaves while another reads its sums
+    }
+
+    // The same quad of all blocks of the cluster; several are on their way at a time.
+    static __device__ __forceinline__ float4 sum_slices(const float4* mine, int slices) {
+        constexpr int kAhead = 4;
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+        for (int first = 0; first < slices; first += kAhead) {
+            float4 part[kAhead];
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i)
+                if (first + i < slices) part[i] = ptx::load_cluster_vector(ptx::cluster_address(mine, first + i));
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i)
+                if (first + i < slices) add(sum, part[i]);
+        }
+        return sum;
+    }
+};
+
+}  // namespace ffma_gemm
+
+// NAME, then the tile: BM, BN, lanes along m, how groups of warps divide k, stages.
+#define FFMA_KMAJOR(NAME, ...)                                                                                      \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::KMajor<__VA_ARGS__>::kThreads), 1)                     \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                      \
+             const __grid_constant__ CUtensorMap b_map) {                                                           \
+        ffma_gemm::KMajor<__VA_ARGS__>::run(args, a_map, b_map);                                                    \
+    }
+
+FFMA_KMAJOR(ffma_kmajor_16x128_sm90, 16, 128, 2, ffma_gemm::Groups::kShare, 8)
+FFMA_KMAJOR(ffma_kmajor_32x64_sm90, 32, 64, 4, ffma_gemm::Groups::kShare, 12)
+FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, ffma_gemm::Groups::kShare, 7)
+FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, ffma_gemm::Groups::kInTurn, 9)
+FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, ffma_gemm::Groups::kInTurn, 6)
+FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, ffma_gemm::Groups::kInTurn, 5)
+
+#endif  // sm_90a

@@ -1,0 +1,238 @@
+//! Operands that are written anew before the product, because the kernel cannot take them as they lie or reads them faster
+//! otherwise: transposed, so that the copy engine finds k adjacent, or with rows that start on 16 bytes. The crate's own
+//! transpositions and copies write them into the workspace of the launch. As plain data, like the plan.
+
+use super::kernels::KernelSpec;
+use super::problem::{Access, DType, GemmProblem, OperandLayout, MAX_BATCH_DIMS};
+use crate::device::DeviceInfo;
+use crate::transpose::{Axis, TransposeProblem};
+
+/// Rows of what is written start on sectors of memory.
+const SECTOR_BYTES: usize = 32;
+/// More scratch memory than this is not asked for: such a product runs on operands as they lie.
+const MAX_BYTES: usize = 1 << 30;
+/// Where an operand starts in the workspace is a multiple of this.
+pub(super) const ALIGN: usize = 256;
+
+/// What a copy or transposition costs beside its bytes, in µs, and the fraction of the datasheet's bandwidth that it reaches:
+/// measured on an H100, where a product that follows finds less of its operands in the L2.
+const START_US: f64 = 2.4;
+const BANDWIDTH: f64 = 0.84;
+/// Elements with gaps between them are fetched a sector each.
+const GAPS: f64 = 0.3;
+
+/// One operand that is written anew.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Repack {
+    /// Where it lies.
+    pub from: OperandLayout,
+    /// Where the kernel finds it, relative to its place in the workspace.
+    pub to: OperandLayout,
+    /// Its rows and columns.
+    pub size: [usize; 2],
+    /// Bytes that it takes there, gaps between rows included.
+    pub bytes: usize,
+    /// Its place: bytes from the workspace's start.
+    pub offset: usize,
+}
+
+/// A and B, where they are written anew.
+pub type Repacks = [Option<Repack>; 2];
+
+/// Which neighbours are adjacent in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Those of a row.
+    Rows,
+    /// Those of a column.
+    Columns,
+}
+
+/// `problem` with operands as `spec` likes them, and what has to be written for that: `None` where nothing would change, or
+/// the copies would be too large.
+pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, Repacks)> {
+    let GemmProblem { m, n, k, .. } = *problem;
+    let mut changed = *problem;
+    let mut repacks = [None; 2];
+    let operands = [
+        (&mut changed.a, spec.needs.a, [m, k]),
+        (&mut changed.b, spec.needs.b, [k, n]),
+    ];
+    for ((layout, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
+        let access = layout.access(size[0], size[1], problem.dtype);
+        if let Some(order) = wanted(access, needs) {
+            let written = Repack::new(*layout, order, size, problem)?;
+            *layout = written.to;
+            *repack = Some(written);
+        }
+    }
+    let bytes: usize = repacks.iter().flatten().map(|repack| repack.bytes).sum();
+    (bytes > 0 && bytes <= MAX_BYTES).then_some((changed, repacks))
+}
+
+/// The order in which an operand should be written for a kernel with these needs, if at all.
+fn wanted(access: Access, needs: &[Access]) -> Option<Order> {
+    match (needs, access) {
+        // Kernels that take anything read vectors faster than single elements.
+        ([], Access::RowVector | Access::ColVector) => None,
+        ([], Access::ColScalar) => Some(Order::Columns),
+        ([], Access::RowScalar | Access::Strided) => Some(Order::Rows),
+        (needs, access) if needs.contains(&access) => None,
+        ([Access::ColVector | Access::ColScalar, ..], _) => Some(Order::Columns),
+        _ => Some(Order::Rows),
+    }
+}
+
+impl Repack {
+    fn new(from: OperandLayout, order: Order, size: [usize; 2], problem: &GemmProblem) -> Option<Self> {
+        let [rows, cols] = size;
+        let (inner, outer) = match order {
+            Order::Rows => (cols, rows),
+            Order::Columns => (rows, cols),
+        };
+        let strides = [from.row_stride, from.col_stride];
+        let negative = strides.iter().chain(&from.batch_strides).any(|&stride| stride < 0);
+        // Nothing is gained where lines have one element; and where an operand repeats itself its copy would be larger.
+        if inner == 1 || negative || strides.contains(&0) {
+            return None;
+        }
+        let element = problem.dtype.size();
+        let line = inner.next_multiple_of(SECTOR_BYTES / element);
+        let mut elements = line.saturating_mul(outer);
+        let mut batch_strides = [0; MAX_BATCH_DIMS];
+        for dim in (0..MAX_BATCH_DIMS).rev() {
+            let extent = problem.batch_dims[dim];
+            if extent > 1 && from.batch_strides[dim] != 0 {
+                batch_strides[dim] = i64::try_from(elements).ok()?;
+                elements = elements.saturating_mul(extent);
+            }
+        }
+        let to = match order {
+            Order::Rows => OperandLayout::row_major(line),
+            Order::Columns => OperandLayout::col_major(line),
+        };
+        Some(Repack {
+            from,
+            to: to.with_batch_strides(batch_strides),
+            size,
+            bytes: elements.saturating_mul(element),
+            offset: 0,
+        })
+    }
+
+    /// The movement that writes the operand, for a batch of these dimensions.
+    pub fn movement(&self, batch_dims: &[usize; MAX_BATCH_DIMS], dtype: DType) -> TransposeProblem {
+        let [rows, cols] = self.size;
+        let batch = (0..MAX_BATCH_DIMS)
+            .filter(|&dim| self.to.batch_strides[dim] != 0)
+            .map(|dim| Axis {
+                extent: batch_dims[dim],
+                src: self.from.batch_strides[dim],
+                dst: self.to.batch_strides[dim],
+            });
+        let mut axes: Vec<Axis> = batch.collect();
+        let row = Axis {
+            extent: rows,
+            src: self.from.row_stride,
+            dst: self.to.row_stride,
+        };
+        let col = Axis {
+            extent: cols,
+            src: self.from.col_stride,
+            dst: self.to.col_stride,
+        };
+        axes.extend(if self.to.col_stride == 1 { [row, col] } else { [col, row] });
+        TransposeProblem::strided(axes, dtype.size()).aligned_to(self.from.align as usize)
+    }
+
+    /// What writing it takes, in µs.
+    pub fn predict_us(&self, dtype: DType, device: &DeviceInfo) -> f64 {
+        let moved = 2.0 * self.bytes as f64;
+        let [rows, cols] = self.size;
+        let rate = match self.from.access(rows, cols, dtype) {
+            Access::Strided => BANDWIDTH * GAPS,
+            _ => BANDWIDTH,
+        };
+        START_US + moved / (rate * device.memory_gbps as f64 * 1e3)
+    }
+
+    /// Whether rows become columns in memory.
+    pub fn transposes(&self) -> bool {
+        match self.to.col_stride {
+            1 => self.from.col_stride != 1,
+            _ => self.from.row_stride != 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::kernels;
+    use crate::transpose::Movement;
+
+    fn spec(name: &str) -> &'static KernelSpec {
+        kernels::find(name).unwrap()
+    }
+
+    #[test]
+    fn an_operand_is_transposed_where_a_kernel_wants_the_other_order() {
+        let problem = GemmProblem::new(
+            2048,
+            1024,
+            512,
+            OperandLayout::col_major(2048),
+            OperandLayout::row_major(1024),
+        );
+        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_nt"), &problem).unwrap();
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert_eq!(changed.layout_name(), "NT");
+        assert_eq!((a.to.row_stride, a.bytes), (512, 2048 * 512 * 4));
+        assert_eq!((b.to.col_stride, b.bytes), (512, 1024 * 512 * 4));
+        assert!(a.transposes() && b.transposes());
+        let Movement::Matrix(m) = a.movement(&problem.batch_dims, problem.dtype).movement() else {
+            panic!("a transposition")
+        };
+        assert_eq!((m.rows, m.cols, m.src_row, m.dst_col), (512, 2048, 2048, 512));
+        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_tt"), &problem).unwrap();
+        assert_eq!((changed.layout_name().as_str(), a), ("TT", None));
+        assert!(b.is_some());
+        assert!(offer(spec("gemm_tf32x3_sm90_128x128_tn"), &problem).is_none());
+    }
+
+    #[test]
+    fn rows_that_start_anywhere_are_padded_and_batches_kept() {
+        let mut problem = GemmProblem::row_major(65, 33, 127);
+        problem.batch_dims = [1, 1, 3, 2];
+        problem.a.batch_strides = [0, 0, 2 * 65 * 127, 65 * 127];
+        problem.b.batch_strides = [0, 0, 127 * 33, 0];
+        problem.d.batch_strides = [0, 0, 2 * 65 * 33, 65 * 33];
+        let (changed, [a, b]) = offer(spec("ffma_64x64"), &problem).unwrap();
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert!(!a.transposes() && !b.transposes());
+        assert_eq!(a.to.batch_strides, [0, 0, 2 * 65 * 128, 65 * 128]);
+        assert_eq!(b.to.batch_strides, [0, 0, 127 * 40, 0]);
+        assert_eq!((a.bytes, b.bytes), (6 * 65 * 128 * 4, 3 * 127 * 40 * 4));
+        assert_eq!(changed.a.access(65, 127, DType::F32), Access::RowVector);
+        assert_eq!(changed.b.access(127, 33, DType::F32), Access::RowVector);
+        let movement = b.movement(&problem.batch_dims, problem.dtype);
+        assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (381, 33, 40)));
+    }
+
+    #[test]
+    fn what_would_not_help_is_not_offered() {
+        let fine = GemmProblem::row_major(64, 64, 64);
+        assert!(offer(spec("ffma_64x64"), &fine).is_none());
+        let mut broadcast = fine;
+        broadcast.a = OperandLayout::strided(0, 1).with_align(4);
+        assert!(offer(spec("ffma_64x64"), &broadcast).is_none());
+        let huge = GemmProblem::new(
+            1 << 16,
+            1 << 16,
+            1 << 16,
+            OperandLayout::col_major(1 << 16),
+            OperandLayout::row_major(1 << 16),
+        );
+        assert!(offer(spec("gemm_tf32x3_sm90_128x128_pair_nt"), &huge).is_none());
+    }
+}
