@@ -298,7 +298,10 @@ mod cuda {
         // SAFETY: a location is its kind and then the device's number, whatever the second is called in this version of
         // CUDA's headers. The attribute is a 64-bit number.
         unsafe {
-            std::ptr::from_mut(&mut properties.location).cast::<i32>().add(1).write(device);
+            std::ptr::from_mut(&mut properties.location)
+                .cast::<i32>()
+                .add(1)
+                .write(device);
             let pool = result::mem_pool::create(&properties)?;
             let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
             result::mem_pool::set_attribute(pool, attribute, std::ptr::from_mut(&mut kept).cast())?;

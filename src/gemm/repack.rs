@@ -141,7 +141,11 @@ impl Repack {
             src: self.from.col_stride,
             dst: self.to.col_stride,
         };
-        axes.extend(if self.to.col_stride == 1 { [row, col] } else { [col, row] });
+        axes.extend(if self.to.col_stride == 1 {
+            [row, col]
+        } else {
+            [col, row]
+        });
         TransposeProblem::strided(axes, dtype.size()).aligned_to(self.from.align as usize)
     }
 
