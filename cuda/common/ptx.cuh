@@ -176,6 +176,12 @@ __device__ __forceinline__ void mbarrier_arrive_expect_bytes(uint64_t* barrier, 
                  ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
+// Announces `bytes` that copies will deliver in this phase, and leaves the arrival to others.
+__device__ __forceinline__ void mbarrier_expect_bytes(uint64_t* barrier, uint32_t bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+                 ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
 // Waits until the phase of the given parity (0, 1, 0, …) has completed.
 __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
     asm volatile(

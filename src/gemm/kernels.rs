@@ -128,7 +128,8 @@ pub enum SplitK {
 }
 
 /// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
-/// contiguous, and along the other one. They lie in shared memory in rows of 128 bytes, swizzled.
+/// contiguous, and along the other one. They lie in shared memory in rows of `inner` elements, whose 16-byte chunks are
+/// swizzled where a row has 64 or 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyBox {
     /// Elements along the contiguous dimension.
@@ -305,6 +306,37 @@ impl KernelSpec {
             ..KernelSpec::ffma(name, tile, 384, cost)
         }
         .dynamic_shared(shared)
+    }
+
+    /// The same for operands that start on 16 bytes, A and B accessed in these ways: the copy engine brings them.
+    const fn ffma_copied(name: &'static str, [a, b]: [Access; 2], tile: Tile, shared: u32, cost: Cost) -> Self {
+        const fn copy_box(along_k: bool, rows: u32, k: u32) -> CopyBox {
+            if along_k {
+                CopyBox::new(k, rows)
+            } else {
+                CopyBox::new(rows, k)
+            }
+        }
+        const fn only(access: Access) -> &'static [Access] {
+            match access {
+                Access::RowVector => &[Access::RowVector],
+                _ => &[Access::ColVector],
+            }
+        }
+        KernelSpec {
+            summary: "FP32 multiply-adds, TMA, producer and math warps",
+            copy_boxes: Some([
+                copy_box(matches!(a, Access::RowVector), tile.bm, tile.bk),
+                copy_box(matches!(b, Access::ColVector), tile.bn, tile.bk),
+            ]),
+            needs: Needs {
+                only_capability: Some(90),
+                a: only(a),
+                b: only(b),
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma_specialized(name, tile, shared, cost)
+        }
     }
 
     /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
@@ -1293,14 +1325,70 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_440,
+        229_472,
         Cost::measured(0.773, 0.773, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.810, 0.810, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_nt_sm90",
+        [Access::RowVector, Access::ColVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.795, 0.795, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.815, 0.815, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.800, 0.800, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x128_sm90",
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_136,
+        131_168,
         Cost::measured(0.755, 0.755, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.780, 0.780, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_nt_sm90",
+        [Access::RowVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.770, 0.770, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.785, 0.785, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.780, 0.780, 1, 4.5, 0.75),
     ),
 ];
 
