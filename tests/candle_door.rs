@@ -16,6 +16,7 @@ on_every_device!(
     batch_dimensions_of_any_number_are_broadcast,
     alpha_beta_and_c,
     beta_of_zero_does_not_read_c,
+    a_measured_choice_is_right_and_kept,
     non_finite_operands_reach_their_rows,
     other_dtypes_go_to_candle,
     gradients_are_those_of_candle,
@@ -228,6 +229,20 @@ fn beta_of_zero_does_not_read_c(device: &Device) -> Result<()> {
     let nan = Tensor::full(f32::NAN, (4, 5), device)?;
     let d = Gemm::new().c(&nan, 0.0).matmul(&a, &b)?;
     assert_product(&d, &a, &b, "β = 0");
+    Ok(())
+}
+
+fn a_measured_choice_is_right_and_kept(device: &Device) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    // No other test here tunes, so none looks at the variable.
+    std::env::set_var("CANDLE_SGEMM_CACHE", folder.path());
+    let (a, b) = (random(&[37, 96], device), random(&[45, 96], device).t()?);
+    for what in ["measured", "remembered"] {
+        let c = Gemm::new().precision(Precision::Fp32Strict).tuned().matmul(&a, &b)?;
+        assert_product(&c, &a, &b, what);
+    }
+    let files: Vec<_> = std::fs::read_dir(folder.path())?.collect();
+    assert_eq!(files.is_empty(), device.is_cpu(), "{files:?}"); // there is nothing to choose from on a CPU
     Ok(())
 }
 

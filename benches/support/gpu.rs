@@ -9,7 +9,7 @@ use cudarc::driver::{result, CudaContext, CudaSlice, CudaStream, DevicePtr};
 use std::ffi::c_void;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Launches between two events: fewer than the driver queues before it makes the host wait.
 const MAX_LAUNCHES: u32 = 256;
@@ -218,6 +218,27 @@ impl Gpu {
             left -= count as u64;
         }
         Ok(Duration::from_secs_f64(us * 1e-6))
+    }
+
+    /// The host's time for `calls` calls that queue work, with the device given time to catch up in between.
+    ///
+    /// # Errors
+    ///
+    /// Of the calls, and of the driver where a kernel fails.
+    pub fn host_time(&self, calls: u64, call: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        let (mut left, mut time) = (calls, Duration::ZERO);
+        while left > 0 {
+            let count = left.min(MAX_LAUNCHES as u64);
+            self.stream.synchronize()?;
+            let start = Instant::now();
+            for _ in 0..count {
+                call()?;
+            }
+            time += start.elapsed();
+            left -= count;
+        }
+        self.stream.synchronize().context("a kernel failed")?;
+        Ok(time)
     }
 
     fn measure_ffma_peak(&mut self) -> Result<()> {

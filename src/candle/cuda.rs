@@ -18,10 +18,12 @@ pub(super) struct Scalars {
     pub bias_stride: usize,
 }
 
-/// Computes `product` on candle's stream into fresh memory, with the kernel of this name if there is one.
+/// Computes `product` on candle's stream into fresh memory, with the kernel of this name if there is one,
+/// or else with one that was measured to be the fastest where that is asked for.
 pub(super) fn run(
     product: &Product,
     kernel: Option<&str>,
+    tuned: bool,
     a: &CudaStorage,
     b: &CudaStorage,
     terms: &Terms<&CudaStorage>,
@@ -32,7 +34,7 @@ pub(super) fn run(
     stream.context().bind_to_thread().w()?;
     let context = CurrentContext::get().map_err(Error::wrap)?;
     // Tuning waits for the device, which a stream that is being captured into a graph forbids.
-    let measured = tune::asked_for() && !capturing(&stream)?;
+    let measured = (tuned || tune::asked_for()) && !capturing(&stream)?;
     let plan = cache::plan(&context, &product.problem, kernel, measured).map_err(Error::wrap)?;
 
     // SAFETY: every element is written by the launches below before anything reads it on this stream.

@@ -77,6 +77,7 @@ impl SgemmExt for Tensor {
 pub struct Gemm {
     kernel: Option<String>,
     precision: Option<Precision>,
+    tuned: bool,
     alpha: f64,
     c: Option<(Tensor, f64)>,
 }
@@ -93,6 +94,7 @@ impl Gemm {
         Gemm {
             kernel: None,
             precision: None,
+            tuned: false,
             alpha: 1.0,
             c: None,
         }
@@ -117,6 +119,16 @@ impl Gemm {
             precision: Some(precision),
             ..self
         }
+    }
+
+    /// Chooses the kernel by measuring: the first product of a new shape times the planner's candidates on the device (some
+    /// milliseconds, waiting for the device) and keeps the winner, in this process and in a file for the next ones. A
+    /// kernel that was asked for by name is used all the same, and while a CUDA graph is being captured nothing is measured.
+    ///
+    /// The environment variable `CANDLE_SGEMM_TUNE=1` asks for it everywhere. The file lies in the user's cache folder, or
+    /// where `CANDLE_SGEMM_CACHE` says.
+    pub fn tuned(self) -> Self {
+        Gemm { tuned: true, ..self }
     }
 
     /// The factor of A·B, 1 unless set.
@@ -231,6 +243,7 @@ impl Gemm {
                 None => default_precision()?,
             },
             kernel: self.kernel.clone(),
+            tuned: self.tuned,
             alpha: self.alpha,
             beta: 0.0,
             third: Third::C,
@@ -385,6 +398,8 @@ struct Op {
     precision: Precision,
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // the CPU path has no kernels to choose from
     kernel: Option<String>,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // as above
+    tuned: bool,
     alpha: f64,
     beta: f64,
     third: Third,
@@ -462,7 +477,7 @@ impl Op {
             bias_stride: bias_stride(&terms),
         };
         let storages = terms.map(|(storage, _)| *storage);
-        let result = cuda::run(&product, self.kernel.as_deref(), a, b, &storages, scalars)?;
+        let result = cuda::run(&product, self.kernel.as_deref(), self.tuned, a, b, &storages, scalars)?;
         Ok((result, product.shape))
     }
 
@@ -499,7 +514,10 @@ impl Op {
 
     /// Gradients of A and B; `None` for an operand that no variable stands behind.
     fn operand_gradients(&self, a: &Tensor, b: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let gemm = Gemm::new().precision(self.precision).alpha(self.alpha);
+        let gemm = Gemm {
+            tuned: self.tuned,
+            ..Gemm::new().precision(self.precision).alpha(self.alpha)
+        };
         let (batch, m, n) = split(grad.dims());
         let k = a.dim(D::Minus1)?;
         let shared = |t: &Tensor| split(t.dims()).0.iter().all(|&dim| dim == 1);
