@@ -191,6 +191,8 @@ const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
 const DOT_LINES: u32 = 4;
 /// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
 const AXPY_LINES: u32 = 32;
+/// Rows of the streamed matrix that a block of the `panel` kernel takes.
+const PANEL_LINES: u32 = 32;
 /// Strides of a tensor map are below 2⁴⁰ bytes.
 const MAX_COPY_STRIDE: i64 = 1 << 38;
 
@@ -1092,6 +1094,14 @@ pub const TABLE: &[KernelSpec] = &[
         ALONG_COLS,
         Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
     ),
+    KernelSpec::few_cols(
+        "gemv_panel_n16",
+        16,
+        PANEL_LINES,
+        512,
+        ALONG_ROWS,
+        Cost::measured(0.40, 0.400, 1, 3.5, 0.75),
+    ),
     KernelSpec::ffma(
         "ffma_128x256",
         Tile::block(128, 256, 16).thread(8, 16).stages(2),
@@ -1134,6 +1144,12 @@ pub const TABLE: &[KernelSpec] = &[
         64,
         Cost::measured(0.47, 0.155, 6, 4.5, 0.75),
     ),
+    KernelSpec::ffma(
+        "ffma_128x32",
+        Tile::block(128, 32, 32).thread(4, 8).stages(2),
+        128,
+        Cost::measured(0.53, 0.400, 3, 4.4, 0.75),
+    ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_128x256",
         Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
@@ -1154,6 +1170,13 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         38400,
         Cost::measured(0.68, 0.450, 3, 5.5, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_128x64",
+        Tile::block(128, 64, 16).warp(32, 64).thread(8, 8).stages(3),
+        128,
+        38400,
+        Cost::measured(0.63, 0.330, 4, 6.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_64x64",
