@@ -23,8 +23,9 @@ const SLOW_SAMPLES: f64 = 5.0;
 const SETTLING_US: f64 = 400e3;
 /// Launches between two events of such work take about so long.
 const SETTLING_SAMPLE_US: f64 = 4e3;
-/// A pause in which the clock recovers.
-const PAUSE: Duration = Duration::from_millis(250);
+/// A pause in which the clock recovers: before work that goes on, and before launches that are measured after one.
+const SETTLING_PAUSE: Duration = Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_millis(150);
 /// Launches that are measured after a pause, and how often.
 const AFTER_PAUSE: (u32, usize) = (3, 3);
 
@@ -224,7 +225,7 @@ impl Gpu {
         let count = launch_count(SETTLING_SAMPLE_US, once);
         let samples = (SETTLING_US / (count as f64 * once)).ceil().max(4.0) as usize;
         self.stream.synchronize()?;
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(SETTLING_PAUSE);
         let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
         let mut events = vec![self.stream.record_event(timed)?];
         for _ in 0..samples {
