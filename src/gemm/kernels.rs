@@ -1292,57 +1292,57 @@ pub const TABLE: &[KernelSpec] = &[
         "ffma_kmajor_16x128_sm90",
         Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(9),
         231_568,
-        Cost::measured(0.62, 0.62, 1, 4.2, 0.8),
+        Cost::measured(0.68, 0.68, 1, 3.8, 0.75),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x64_sm90",
         Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(13),
         225_488,
-        Cost::measured(0.62, 0.62, 1, 4.2, 0.8),
+        Cost::measured(0.68, 0.68, 1, 3.8, 0.75),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x128_sm90",
         Tile::block(32, 128, 32).warp(32, 64).thread(8, 8).stages(8),
         229_504,
-        Cost::measured(0.68, 0.68, 1, 4.4, 0.8),
+        Cost::measured(0.69, 0.69, 1, 4.4, 0.75),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_64x64_sm90",
         Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(10),
         229_536,
-        Cost::measured(0.765, 0.765, 1, 4.4, 0.8),
+        Cost::measured(0.785, 0.785, 1, 4.4, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x64_sm90",
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
         213_088,
-        Cost::measured(0.765, 0.765, 1, 5.0, 0.8),
+        Cost::measured(0.775, 0.775, 1, 4.8, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x128_sm90",
         Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
         229_456,
-        Cost::measured(0.79, 0.79, 1, 6.5, 0.8),
+        Cost::measured(0.785, 0.785, 1, 6.5, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_64x64_stream_sm90",
         Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(10),
         229_536,
-        Cost::measured(0.765, 0.765, 1, 4.4, 0.8),
+        Cost::measured(0.765, 0.765, 1, 5.6, 0.8),
     )
     .streaming_k(),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x64_stream_sm90",
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
         213_088,
-        Cost::measured(0.765, 0.765, 1, 5.0, 0.8),
+        Cost::measured(0.765, 0.765, 1, 5.8, 0.8),
     )
     .streaming_k(),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x128_stream_sm90",
         Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
         229_456,
-        Cost::measured(0.79, 0.79, 1, 6.5, 0.8),
+        Cost::measured(0.765, 0.765, 1, 7.0, 0.8),
     )
     .streaming_k(),
     KernelSpec::ffma_specialized(
