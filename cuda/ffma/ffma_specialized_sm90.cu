@@ -188,6 +188,7 @@ struct Specialized {
             ptx::fence_mbarrier_init();
         }
         __syncthreads();
+        if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may write an operand anew
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
             produce(args, shared, threadIdx.x - kMathThreads, feed);
