@@ -79,13 +79,21 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
     }
 }
 
+// Blocks that a multiprocessor shall hold at least; 0 is the compiler's choice. For compute capability 12.0 that is more
+// than there are registers for.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int kLeastBlocks = 8;
+#else
+constexpr int kLeastBlocks = 0;
+#endif
+
 }  // namespace
 
 // Bytes of an element, warps down and across, micro tiles of a thread. Two warps a block: blocks that start and end at
 // different times keep loads and stores under way together. Elements of 8 bytes take them below each other, for longer rows
 // of the destination.
 #define TRANSPOSE_REGISTERS_KERNEL(SIZE, WARP_ROWS, WARP_COLS, MICRO_TILES)                 \
-    extern "C" __global__ void __launch_bounds__(WARP_ROWS * WARP_COLS * 32)                \
+    extern "C" __global__ void __launch_bounds__(WARP_ROWS * WARP_COLS * 32, kLeastBlocks)  \
         transpose_10_registers_b##SIZE(const __grid_constant__ TransposeArgs args) {        \
         body<SIZE, WARP_ROWS, WARP_COLS, MICRO_TILES>(args);                                \
     }
