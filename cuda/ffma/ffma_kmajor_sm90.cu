@@ -152,6 +152,7 @@ struct KMajor {
             }
             ptx::fence_mbarrier_init();
         }
+        ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
         __syncthreads();
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
