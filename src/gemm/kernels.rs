@@ -224,7 +224,7 @@ pub struct KernelSpec {
     /// How it can cut k.
     pub split_k: SplitK,
     /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
-    /// boxes of A and of B.
+    /// boxes of A and of B. They may be started while operands are still being written anew, and wait for that themselves.
     pub copy_boxes: Option<[CopyBox; 2]>,
     /// What it demands.
     pub needs: Needs,
