@@ -31,6 +31,7 @@ namespace ffma_gemm {
 // Through registers of the producers, whatever the layout.
 struct Loaded {
     static constexpr bool kCopied = false;
+    static constexpr int kArrivals = 128;   // a stage is full when all producers have stored their part
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
 };
 
@@ -94,6 +95,7 @@ struct CopiedTile {
 template <bool A_TURNED, bool B_TURNED>
 struct Copied {
     static constexpr bool kCopied = true;
+    static constexpr int kArrivals = A_TURNED || B_TURNED ? kWarp : 1;   // every lane that turned, or the one that asked
     static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
     const CUtensorMap& a;
     const CUtensorMap& b;
@@ -145,6 +147,7 @@ struct Specialized {
     static constexpr int kQuads = TM * TN / kVec;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
     using Finish = stream_k::Finish<kMathThreads, kQuads, kVec, kMathBarrier>;
+    static_assert(FEED::kCopied || FEED::kArrivals == kProducers, "every producer arrives");
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
@@ -181,7 +184,7 @@ struct Specialized {
     static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared, const FEED& feed) {
         if (threadIdx.x == 0) {
             for (int stage = 0; stage < STAGES; ++stage) {
-                ptx::mbarrier_init(&shared.full[stage], FEED::kCopied ? 1 : kProducers);
+                ptx::mbarrier_init(&shared.full[stage], FEED::kArrivals);
                 ptx::mbarrier_init(&shared.raw[stage], 1);
                 ptx::mbarrier_init(&shared.empty[stage], kMathWarps);
             }
@@ -238,8 +241,7 @@ struct Specialized {
                     else if (A_TURNED) TileA::turn(tile_a, lane);
                     else TileB::turn(tile_b, lane);
                     ptx::fence_async_proxy();   // before the copy engine writes here again
-                    __syncwarp();
-                    if (lane == 0) ptx::mbarrier_arrive(full);
+                    ptx::mbarrier_arrive(full);
                 }
                 parity ^= 1;
             }
