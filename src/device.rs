@@ -84,7 +84,7 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
-pub use cuda::{CurrentContext, Function};
+pub use cuda::{CurrentContext, Function, KeptScratch};
 
 #[cfg(feature = "cuda")]
 mod cuda {
@@ -95,7 +95,7 @@ mod cuda {
     use cudarc::driver::{result, DriverError};
     use std::cell::RefCell;
     use std::collections::HashMap;
-    use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+    use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
     /// A loaded kernel. Valid in the context that it was loaded in, for as long as that context lives.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,17 @@ mod cuda {
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
         scratch: OnceLock<Option<ScratchPool>>,
+        kept: Mutex<Vec<KeptScratch>>,
+    }
+
+    /// Scratch memory that a stream keeps from one launch to the next.
+    pub struct KeptScratch {
+        /// The driver's number for the stream, which no other stream of the process ever has.
+        pub stream: u64,
+        /// Where it lies.
+        pub address: sys::CUdeviceptr,
+        /// How much there is.
+        pub bytes: usize,
     }
 
     /// A pool of device memory.
@@ -202,6 +213,7 @@ mod cuda {
                         modules: Mutex::default(),
                         functions: RwLock::default(),
                         scratch: OnceLock::new(),
+                        kept: Mutex::default(),
                     });
                     let mut contexts = contexts().write().unwrap_or_else(PoisonError::into_inner);
                     contexts.entry(id).or_insert(state).clone()
@@ -227,6 +239,12 @@ mod cuda {
         pub fn scratch_pool(&self) -> Option<sys::CUmemoryPool> {
             let pool = self.0.scratch.get_or_init(|| scratch_pool().ok().map(ScratchPool));
             pool.map(|pool| pool.0)
+        }
+
+        /// The scratch memory that streams of this context keep. Whoever takes some of it for a launch holds the lock until
+        /// that is queued: then the stream's order keeps launches apart.
+        pub fn kept_scratch(&self) -> MutexGuard<'_, Vec<KeptScratch>> {
+            self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
         /// The kernel `entry` of `cuda/FILE.cu`, loaded on first use and allowed `shared` bytes of dynamic shared

@@ -10,7 +10,7 @@ mod common;
 
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
 use candle_sgemm::gemm::args::{GemmArgs, GemmOperand};
-use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport};
+use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
@@ -18,6 +18,7 @@ use candle_sgemm::gemm::{
     Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
 };
 use common::{rng, stream_or_skip, uniform};
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr};
 use rand::rngs::StdRng;
 use std::sync::Arc;
@@ -438,6 +439,23 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
             add(problem, 0, 1.5, -0.5);
         }
     }
+    if spec.split_k == SplitK::StreamK {
+        // More tiles than any device has multiprocessors, by a few and by more than a wave; and few tiles with much k.
+        let (bm, bn, bk) = (spec.tile.bm as usize, spec.tile.bn as usize, spec.tile.bk as usize);
+        for (m, n, k) in [
+            (14 * bm - 5, 14 * bn + 3, 2 * bk + 3),
+            (19 * bm - 1, 16 * bn - 8, 4 * bk),
+            (bm + 1, bn + 4, 67 * bk + 4),
+            (bm, bn, 300 * bk),
+        ] {
+            add(
+                base(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k), 0),
+                0,
+                1.0,
+                0.0,
+            );
+        }
+    }
     if spec.epilogue == EpilogueSupport::Fused {
         for activation in [
             Activation::Identity,
@@ -616,6 +634,78 @@ fn operands_that_are_written_anew_give_the_same_products() {
         complaints.len(),
         complaints[..shown].join("\n")
     );
+}
+
+/// Blocks that wait for each other must come to an end, and find flags of their own launch only: with other launches on the
+/// device, so that not all blocks run at the same time, and when a graph repeats a launch with the same workspace.
+#[test]
+fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
+    let Some(stream) = stream_or_skip("pieces_of_tiles_come_together_beside_other_launches_and_in_graphs") else {
+        return;
+    };
+    // SAFETY: what another stream is to see is waited for here. (A capture must not wait for events from outside.)
+    unsafe { stream.context().disable_event_tracking() };
+    let device = *CurrentContext::get().unwrap().info();
+    for spec in chosen_kernels().filter(|spec| spec.split_k == SplitK::StreamK) {
+        let (bm, bn) = (spec.tile.bm as usize, spec.tile.bn as usize);
+        let (m, n, k) = (3 * bm - 3, 2 * bn + 4, 1000);
+        let case = Case {
+            problem: GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k)),
+            offset: 0,
+            alpha: 1.0,
+            beta: 0.0,
+        };
+        if spec.refusal(&case.problem, &device).is_some() {
+            continue;
+        }
+        let prepared = Prepared::<f32>::new(&stream, case, 7);
+        for plan in Plan::variants(spec, case.problem, &device).filter(|plan| plan.stream_k.is_some()) {
+            const STREAMS: usize = 4;
+            let poison = vec![f32::NAN; prepared.d_len];
+            let mut lanes: Vec<_> = (0..STREAMS)
+                .map(|_| {
+                    let lane = stream.context().new_stream().unwrap();
+                    let d = lane.clone_htod(&poison).unwrap();
+                    (lane, d)
+                })
+                .collect();
+            let queue = |lane: &Arc<CudaStream>, d: &CudaSlice<f32>| {
+                let at = Addresses {
+                    a: prepared.a.address(&stream),
+                    b: prepared.b.address(&stream),
+                    d: d.device_ptr(lane).0,
+                    ..Addresses::default()
+                };
+                // SAFETY: as in `Prepared::run`; each stream writes to a D of its own.
+                unsafe { launch(&plan, &at, 1.0, 0.0, lane.cu_stream()) }.expect("launch");
+            };
+            stream.synchronize().unwrap();
+            for _ in 0..50 {
+                for (lane, d) in &lanes {
+                    queue(lane, d);
+                }
+            }
+            for (lane, d) in &lanes {
+                let complaint = prepared.complaint(&lane.clone_dtoh(d).unwrap());
+                assert_eq!(complaint, None, "{plan}, on several streams");
+            }
+            let (lane, d) = &mut lanes[0];
+            lane.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+                .unwrap();
+            queue(lane, d);
+            queue(lane, d);
+            let graph = lane
+                .end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)
+                .unwrap()
+                .expect("something was recorded");
+            for _ in 0..3 {
+                lane.memcpy_htod(&poison, d).unwrap();
+                graph.launch().unwrap();
+                let complaint = prepared.complaint(&lane.clone_dtoh(d).unwrap());
+                assert_eq!(complaint, None, "{plan}, repeated by a graph");
+            }
+        }
+    }
 }
 
 #[test]

@@ -23,8 +23,9 @@ const SLOW_SAMPLES: f64 = 5.0;
 const SETTLING_US: f64 = 400e3;
 /// Launches between two events of such work take about so long.
 const SETTLING_SAMPLE_US: f64 = 4e3;
-/// A pause in which the clock recovers.
-const PAUSE: Duration = Duration::from_millis(200);
+/// A pause in which the clock recovers: before work that goes on, and before launches that are measured after one.
+const SETTLING_PAUSE: Duration = Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_millis(150);
 /// Launches that are measured after a pause, and how often.
 const AFTER_PAUSE: (u32, usize) = (3, 3);
 
@@ -213,7 +214,7 @@ impl Gpu {
         Ok(start.elapsed_ms(&stop)? as f64 * 1e3 / count as f64)
     }
 
-    /// µs a launch of work that goes on: launches back to back for 0.4 s, the median over the second half.
+    /// µs a launch of work that goes on: after a pause, launches back to back for 0.4 s, the median over the second half.
     ///
     /// # Errors
     ///
@@ -223,6 +224,8 @@ impl Gpu {
         let once = self.sample(3, false, launch)?;
         let count = launch_count(SETTLING_SAMPLE_US, once);
         let samples = (SETTLING_US / (count as f64 * once)).ceil().max(4.0) as usize;
+        self.stream.synchronize()?;
+        std::thread::sleep(SETTLING_PAUSE);
         let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
         let mut events = vec![self.stream.record_event(timed)?];
         for _ in 0..samples {

@@ -44,25 +44,24 @@ __device__ __forceinline__ void activate(Activation activation, float (&x)[COUNT
     }
 }
 
-// The same of many values. The activations are long code, of which the instruction cache should find one copy: the values
-// pass by it like a drum, a few at a time.
-template <int COUNT>
+// The same of many values. The activations are long code, of which the instruction cache should find few copies: the values
+// pass by it like a drum, AT_ONCE at a time.
+template <int AT_ONCE = 4, int COUNT>
 __device__ __forceinline__ void activate_in_turn(Activation activation, float (&x)[COUNT]) {
-    constexpr int kAtOnce = 4;
-    static_assert(COUNT % kAtOnce == 0, "every turn of the drum takes as many values");
+    static_assert(COUNT % AT_ONCE == 0, "every turn of the drum takes as many values");
     if (activation == kRelu) {   // one instruction each
         activate<kRelu>(x);
     } else if (activation != kIdentity) {
 #pragma unroll 1
-        for (int turn = 0; turn < COUNT; turn += kAtOnce) {
-            float now[kAtOnce];
+        for (int turn = 0; turn < COUNT; turn += AT_ONCE) {
+            float now[AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) now[i] = x[i];
+            for (int i = 0; i < AT_ONCE; ++i) now[i] = x[i];
             activate(activation, now);
 #pragma unroll
-            for (int i = 0; i + kAtOnce < COUNT; ++i) x[i] = x[i + kAtOnce];
+            for (int i = 0; i + AT_ONCE < COUNT; ++i) x[i] = x[i + AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) x[COUNT - kAtOnce + i] = now[i];
+            for (int i = 0; i < AT_ONCE; ++i) x[COUNT - AT_ONCE + i] = now[i];
         }
     }
 }

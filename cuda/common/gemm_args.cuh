@@ -100,3 +100,18 @@ __device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const Gemm
     }
     return offset;
 }
+
+// Coordinates of a matrix of the batch in an operand's tensor map; a broadcast dimension has extent 1 there.
+struct BatchCoordinates {
+    int x, y, z;
+
+    __device__ __forceinline__ BatchCoordinates(const GemmArgs& args, const GemmOperand& operand, int batch) {
+        x = batch % args.batch_dims[3];
+        batch /= args.batch_dims[3];
+        y = batch % args.batch_dims[2];
+        z = batch / args.batch_dims[2];
+        if (operand.batch_stride[3] == 0) x = 0;
+        if (operand.batch_stride[2] == 0) y = 0;
+        if (operand.batch_stride[1] == 0) z = 0;
+    }
+};

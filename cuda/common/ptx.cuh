@@ -51,6 +51,14 @@ __device__ __forceinline__ int recompute(int value) {
 
 // ---- the kernel before on the stream (sm_90). PTX: "griddepcontrol" ------------------------------------------------
 
+// Lets the next kernel on the stream, if its launch allows that, take the places of blocks that end from now on. It has to
+// wait, as below, before it reads what this kernel writes.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // Waits until the kernels before this one on its stream have finished and what they wrote can be read. Only a launch that
 // allows this kernel to start before they end has anything to wait for.
 __device__ __forceinline__ void wait_for_previous_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -165,6 +173,12 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
 // Arrives and announces `bytes` that copies will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect_bytes(uint64_t* barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+// Announces `bytes` that copies will deliver in this phase, and leaves the arrival to others.
+__device__ __forceinline__ void mbarrier_expect_bytes(uint64_t* barrier, uint32_t bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
                  ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 

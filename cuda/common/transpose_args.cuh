@@ -15,10 +15,10 @@
 constexpr int kMaxOuterDims = 6;
 
 // Division of a number below 2^31 by a number fixed on the host: one multiplication and one shift.
-// quotient = (n · multiplier) >> 32 >> shift; the host picks multiplier and shift so that this is exact.
+// quotient = (2n · multiplier) >> 32 >> shift; the host picks multiplier and shift so that this is exact.
 struct Divisor {
     uint32_t value;        // what to divide by, ≥ 1 and < 2^31
-    uint32_t multiplier;   // 0 where value is a power of two: the shift alone divides
+    uint32_t multiplier;   // ≥ 2^31
     uint32_t shift;
 };
 
@@ -63,8 +63,7 @@ static_assert(offsetof(TransposeArgs, outer_dims) == 92, "src/transpose/args.rs 
 static_assert(offsetof(TransposeArgs, outer) == 104, "src/transpose/args.rs mirrors this layout");
 
 __device__ __forceinline__ uint32_t quotient(uint32_t number, const Divisor& divisor) {
-    const uint32_t high = divisor.multiplier == 0 ? number : __umulhi(number, divisor.multiplier);
-    return high >> divisor.shift;
+    return __umulhi(2 * number, divisor.multiplier) >> divisor.shift;
 }
 
 // The unsigned integer of SIZE bytes: kernels move bits, so one instance serves every dtype of that size.
@@ -82,9 +81,8 @@ struct OuterOffset {
 
 __device__ __forceinline__ OuterOffset outer_offset(const TransposeArgs& args, uint32_t matrix) {
     OuterOffset offset{0, 0};
-#pragma unroll
-    for (int dim = 0; dim < kMaxOuterDims; ++dim) {
-        if (dim >= args.outer_dims) break;
+#pragma unroll 1   // every instruction has to be fetched when a kernel starts
+    for (uint32_t dim = 0; dim < args.outer_dims; ++dim) {
         const OuterDim& outer = args.outer[dim];
         const uint32_t next = quotient(matrix, outer.extent);
         const int64_t index = matrix - next * outer.extent.value;

@@ -122,6 +122,7 @@ struct Pipelined {
 FFMA_PIPELINED(ffma_pipelined_128x256, 1, 128, 256, 16, 32, 128, 8, 16, 3)
 FFMA_PIPELINED(ffma_pipelined_128x128, 2, 128, 128, 16, 32, 128, 8, 16, 3)
 FFMA_PIPELINED(ffma_pipelined_64x128, 3, 64, 128, 16, 32, 64, 8, 8, 3)
+FFMA_PIPELINED(ffma_pipelined_128x64, 4, 128, 64, 16, 32, 64, 8, 8, 3)
 FFMA_PIPELINED(ffma_pipelined_64x64, 4, 64, 64, 16, 32, 32, 8, 4, 4)
 FFMA_PIPELINED(ffma_pipelined_32x128, 4, 32, 128, 16, 32, 32, 8, 4, 4)
 FFMA_PIPELINED(ffma_pipelined_32x64, 6, 32, 64, 16, 16, 64, 4, 8, 4)

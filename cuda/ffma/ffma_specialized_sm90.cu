@@ -1,21 +1,24 @@
 // Strict FP32 GEMM for Hopper: math warps that do nothing but FFMA and shared-memory reads.
 //
-// Eight math warps hold a 128 × 256 tile, 8 × 16 outputs a thread, in 208 registers each, or a 128 × 128 tile, 8 × 8 outputs
-// a thread; four producer warps with the rest of the registers bring the operands into a ring of shared-memory stages. Full
-// and empty stages are announced through mbarriers, so that no barrier of the whole block is left in the main loop, and the
-// producers run ahead over the end of a tile: the next tile's first stages are there when the math warps have stored the last.
+// Eight math warps hold a 128 × 256 tile, 8 × 16 outputs a thread, or a 128 × 128 tile, 8 × 8 outputs a thread, and most of
+// the registers; four producer warps with the rest bring the operands into a ring of shared-memory stages. Full and empty
+// stages are announced through mbarriers, so that no barrier of the whole block is left in the main loop, and the producers
+// run ahead over the end of a tile: the next tile's first stages are there when the math warps have stored the last.
 //
 // Arithmetic. An FFMA leaves no issue slot for anything else, so the loop counts instructions: 128 FFMA to 6 16-byte
 // reads a step of k, 95.5 % at best (64 to 4, 94.1 %, in the smaller tile). What is then left to lose are register-bank
-// conflicts; ThreadTile::quad() says how the epilogue keeps them out of the main loop.
-// Operands that are contiguous along k are transposed in the producers' registers (TileLoader), so all four layouts,
-// padded and misaligned views run the same main loop. A stage of BK = 16 costs a math warp 2144 instructions, and two
-// of them share a scheduler with a producer warp.
+// conflicts, of which ThreadTile::quad() says how the epilogue keeps them out of the main loop, and reads in clumps.
+// Operands. Producers take issue slots, too: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
+// scheduler with a producer warp. Aligned operands are therefore left to the copy engine (Copied), one instruction a tile;
+// what is contiguous along k is then turned in shared memory. There is a kernel for each of the four layouts. Any other
+// operand, a misaligned view for example, goes through the producers' registers (Loaded).
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
 // a byte and 2 TB/s with the smaller tile.
 //
 // Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile of the whole waves. The k of all other tiles is
 // shared equally among them: stream_k.cuh. No second launch, the same bits every time.
+#include <cuda.h>
+
 #include "../common/stream_k.cuh"
 #include "ffma_tile.cuh"
 
@@ -23,7 +26,112 @@
 
 namespace ffma_gemm {
 
-template <int BM, int BN, int TM, int TN>
+// ---- how operands come to shared memory -------------------------------------------------------------------------
+
+// Through registers of the producers, whatever the layout.
+struct Loaded {
+    static constexpr bool kCopied = false;
+    static constexpr int kArrivals = 128;   // a stage is full when all producers have stored their part
+    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+};
+
+// A tile of ROWS rows that the copy engine brings. Where rows are neighbours in memory, it arrives as the main loop wants it,
+// [k][row]. Where k is contiguous, it arrives as [row][k], its 16-byte chunks swizzled within 64 bytes, and a producer warp
+// turns it in place: a band of 32 rows has the same room as [k][row] of that band.
+template <int ROWS, int BK, bool TURNED>
+struct CopiedTile {
+    static constexpr int kBand = 32;
+    static constexpr int kBandFloats = kBand * BK;
+    static_assert(BK == 16 && ROWS % kBand == 0, "a row of 64 bytes is what the copy engine swizzles; bands are whole");
+
+    // Where line k has the four rows that lie `step` rows after the ones to which `lane_offset` leads in line 0.
+    static __device__ __forceinline__ constexpr int offset(int k, int step) {
+        return TURNED ? step / kBand * kBandFloats + k * kBand + step % kBand : k * ROWS + step;
+    }
+    static __device__ __forceinline__ int lane_offset(int row) {
+        return TURNED ? row / kBand * kBandFloats + row % kBand : row;
+    }
+
+    // Four rows lie beside each other in a line, but those of a turned tile are rotated: at place i is row (i + rotation) % 4.
+    static __device__ __forceinline__ int rotation(int row) { return TURNED ? row / 8 % kVec : 0; }
+
+    // A lane gathers four rows of a line, four times, and writes them as vectors. Eight neighbouring lanes have eight fours of
+    // rows and one line, so what they write fills all banks. So does what a warp reads: because of the rotation, eight lanes
+    // read one element each of eight different chunks.
+    static __device__ __forceinline__ void turn(float* tile, int lane) {
+        const int four = lane % 8, line = lane / 8;
+        int from[kVec][BK / kVec];
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) {
+            const int row = four * kVec + (i + rotation(four * kVec)) % kVec;
+#pragma unroll
+            for (int chunk = 0; chunk < BK / kVec; ++chunk)
+                from[i][chunk] = row * BK + (chunk ^ row / 2 % 4) * kVec + line;
+        }
+        float* to = tile + line * kBand + four * kVec;
+#pragma unroll
+        for (int band = 0; band < ROWS / kBand; ++band) {
+            float v[BK / kVec][kVec];
+#pragma unroll
+            for (int chunk = 0; chunk < BK / kVec; ++chunk)
+#pragma unroll
+                for (int i = 0; i < kVec; ++i) v[chunk][i] = tile[band * kBandFloats + from[i][chunk]];
+            __syncwarp();   // all have read the band before any of it is overwritten
+#pragma unroll
+            for (int chunk = 0; chunk < BK / kVec; ++chunk)
+                *reinterpret_cast<float4*>(to + band * kBandFloats + chunk * kVec * kBand) =
+                    make_float4(v[chunk][0], v[chunk][1], v[chunk][2], v[chunk][3]);
+        }
+    }
+
+    // Asks for the tile at (row, k) of a matrix of the batch.
+    static __device__ __forceinline__ void copy(float* tile, const CUtensorMap& map, uint64_t* barrier, int row, int k,
+                                                const BatchCoordinates& at) {
+        ptx::tma_load_5d(tile, &map, barrier, TURNED ? k : row, TURNED ? row : k, at.x, at.y, at.z);
+    }
+};
+
+// By the copy engine. An operand that is contiguous along k is turned.
+template <bool A_TURNED, bool B_TURNED>
+struct Copied {
+    static constexpr bool kCopied = true;
+    static constexpr int kArrivals = A_TURNED || B_TURNED ? kWarp : 1;   // every lane that turned, or the one that asked
+    static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
+    const CUtensorMap& a;
+    const CUtensorMap& b;
+
+    template <int BM, int BK>
+    static __device__ __forceinline__ int rotation_a(int row) {
+        return CopiedTile<BM, BK, A_TURNED>::rotation(row);
+    }
+    template <int BN, int BK>
+    static __device__ __forceinline__ int rotation_b(int col) {
+        return CopiedTile<BN, BK, B_TURNED>::rotation(col);
+    }
+};
+
+// Brings four neighbours that lie rotated by so many places back in order.
+template <typename T>
+__device__ __forceinline__ void rotate_back(T (&v)[kVec], int by) {
+    if (by & 1) {
+        const T last = v[3];
+        v[3] = v[2];
+        v[2] = v[1];
+        v[1] = v[0];
+        v[0] = last;
+    }
+    if (by & 2) {
+        const T first = v[0], second = v[1];
+        v[0] = v[2];
+        v[1] = v[3];
+        v[2] = first;
+        v[3] = second;
+    }
+}
+
+// ---- the kernel -------------------------------------------------------------------------------------------------
+
+template <int BM, int BN, int TM, int TN, typename FEED>
 struct Specialized {
     static constexpr int BK = 16, STAGES = 4;
     static constexpr int LM = 8, LN = 4;
@@ -33,26 +141,29 @@ struct Specialized {
     static constexpr int kMathThreads = kMathWarps * kWarp;
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
-    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+    static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
     static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
     static constexpr int kQuads = TM * TN / kVec;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
     using Finish = stream_k::Finish<kMathThreads, kQuads, kVec, kMathBarrier>;
+    static_assert(FEED::kCopied || FEED::kArrivals == kProducers, "every producer arrives");
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
-        float a[STAGES][BK][BM];
-        float b[STAGES][BK][BN];
+        struct Stage {
+            float a[BK][BM];
+            float b[BK][BN];
+        } stages[STAGES];
         float4 sums[kQuads][kMathThreads];
-        uint64_t full[STAGES], empty[STAGES];
+        uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be turned have arrived
 
         // After the last tile the stages are free.
         __device__ __forceinline__ typename Finish::Ahead& parts() {
-            static_assert(sizeof(a) + sizeof(b) >= sizeof(typename Finish::Ahead), "parts of a tile take the room of the stages");
-            return *reinterpret_cast<typename Finish::Ahead*>(a);
+            static_assert(sizeof(stages) >= sizeof(typename Finish::Ahead), "parts of a tile take the room of the stages");
+            return *reinterpret_cast<typename Finish::Ahead*>(stages);
         }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
@@ -70,37 +181,90 @@ struct Specialized {
         }
     };
 
-    static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared) {
+    static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared, const FEED& feed) {
         if (threadIdx.x == 0) {
             for (int stage = 0; stage < STAGES; ++stage) {
-                ptx::mbarrier_init(&shared.full[stage], kProducers);
+                ptx::mbarrier_init(&shared.full[stage], FEED::kArrivals);
+                ptx::mbarrier_init(&shared.raw[stage], 1);
                 ptx::mbarrier_init(&shared.empty[stage], kMathWarps);
             }
             ptx::fence_mbarrier_init();
         }
         __syncthreads();
+        if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may write an operand anew
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            const int thread = threadIdx.x - kMathThreads;
-            const int a = Source::of_a(args, 0).run, b = Source::of_b(args, 0).run;
-            if (a == 0 || b == 0) {
-                produce<0, 0>(args, shared, thread);
-            } else if ((a & Source::kAlongRows) != 0) {
-                if ((b & Source::kAlongRows) != 0) produce<Source::kAlongRows, Source::kAlongRows>(args, shared, thread);
-                else produce<Source::kAlongRows, Source::kAlongK>(args, shared, thread);
-            } else {
-                if ((b & Source::kAlongRows) != 0) produce<Source::kAlongK, Source::kAlongRows>(args, shared, thread);
-                else produce<Source::kAlongK, Source::kAlongK>(args, shared, thread);
-            }
+            produce(args, shared, threadIdx.x - kMathThreads, feed);
         } else {
             ptx::registers_increase_to<kMathRegisters>();
             multiply(args, shared, threadIdx.x);
         }
     }
 
+    // Each producer warp has a stage of the ring for itself.
+    template <bool A_TURNED, bool B_TURNED>
+    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread,
+                                                   const Copied<A_TURNED, B_TURNED>& feed) {
+        static_assert(STAGES == kProducers / kWarp, "a warp a stage");
+        using TileA = CopiedTile<BM, BK, A_TURNED>;
+        using TileB = CopiedTile<BN, BK, B_TURNED>;
+        constexpr uint32_t kBytesA = sizeof(Shared::Stage::a), kBytesB = sizeof(Shared::Stage::b);
+        constexpr uint32_t kRawBytes = (A_TURNED ? kBytesA : 0) + (B_TURNED ? kBytesB : 0);
+        const int stage = thread / kWarp, lane = thread % kWarp;
+        const TileGrid grid = TileGrid::of<BM, BN>(args);
+        const stream_k::Schedule schedule = schedule_of(args, grid);
+        float* tile_a = shared.stages[stage].a[0];
+        float* tile_b = shared.stages[stage].b[0];
+        uint64_t* full = &shared.full[stage];
+        uint64_t* raw = &shared.raw[stage];
+        stream_k::Piece piece;
+        uint32_t parity = 0;
+        int skip = stage;   // steps of the piece that are other warps'
+        for (int number = 0; schedule.take(number, piece); ++number) {
+            const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
+            int step = piece.begin + skip;
+#pragma unroll 1
+            for (; step < piece.end; step += STAGES) {
+                ptx::mbarrier_wait(&shared.empty[stage], parity ^ 1);   // the first round is free
+                if (lane == 0) {
+                    if (kRawBytes > 0) ptx::mbarrier_arrive_expect_bytes(raw, kRawBytes);
+                    if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
+                    else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
+                    TileA::copy(tile_a, feed.a, A_TURNED ? raw : full, work.row, step * BK,
+                                BatchCoordinates(args, args.a, work.batch));
+                    TileB::copy(tile_b, feed.b, B_TURNED ? raw : full, work.col, step * BK,
+                                BatchCoordinates(args, args.b, work.batch));
+                }
+                if (kRawBytes > 0) {
+                    ptx::mbarrier_wait(raw, parity);
+                    if (A_TURNED && B_TURNED) CopiedTile<BM + BN, BK, true>::turn(tile_a, lane);   // B's bands follow A's
+                    else if (A_TURNED) TileA::turn(tile_a, lane);
+                    else TileB::turn(tile_b, lane);
+                    ptx::fence_async_proxy();   // before the copy engine writes here again
+                    ptx::mbarrier_arrive(full);
+                }
+                parity ^= 1;
+            }
+            skip = step - piece.end;
+        }
+    }
+
+    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread, const Loaded&) {
+        const int a = Source::of_a(args, 0).run, b = Source::of_b(args, 0).run;
+        if (a == 0 || b == 0) {
+            load<0, 0>(args, shared, thread);
+        } else if ((a & Source::kAlongRows) != 0) {
+            if ((b & Source::kAlongRows) != 0) load<Source::kAlongRows, Source::kAlongRows>(args, shared, thread);
+            else load<Source::kAlongRows, Source::kAlongK>(args, shared, thread);
+        } else {
+            if ((b & Source::kAlongRows) != 0) load<Source::kAlongK, Source::kAlongRows>(args, shared, thread);
+            else load<Source::kAlongK, Source::kAlongK>(args, shared, thread);
+        }
+    }
+
     // A_RUN, B_RUN: where the operand is contiguous, known when the kernel is compiled; 0: found out as it goes.
     template <int A_RUN, int B_RUN>
-    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread) {
+    static __device__ __forceinline__ void load(const GemmArgs& args, Shared& shared, int thread) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, grid);
         stream_k::Piece piece;
@@ -122,8 +286,8 @@ struct Specialized {
                 a.fetch(k_left);
                 b.fetch(k_left);
                 ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
-                a.commit(shared.a[cursor.stage]);
-                b.commit(shared.b[cursor.stage]);
+                a.commit(shared.stages[cursor.stage].a);
+                b.commit(shared.stages[cursor.stage].b);
                 ptx::mbarrier_arrive(&shared.full[cursor.stage]);
                 cursor.advance();
             }
@@ -140,7 +304,7 @@ struct Specialized {
             if (!schedule_of(args, grid).take(number, piece)) break;
             Thread tile;
             tile.clear();
-            accumulate(tile, shared, cursor, (piece.end - piece.begin) * BK, row, col, lane);
+            accumulate(tile, shared, cursor, piece.end - piece.begin, row, col, lane, static_cast<const FEED*>(nullptr));
             store(tile, args, shared, ptx::recompute(number), ptx::recompute(thread));
         }
     }
@@ -157,14 +321,51 @@ struct Specialized {
         return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
     }
 
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int k_left, int row,
-                                                      int col, int lane) {
+    // `steps` stages. A part of kPart lines is unrolled.
+    template <bool A_TURNED, bool B_TURNED>
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
+                                                      int col, int lane, const Copied<A_TURNED, B_TURNED>*) {
+        using TileA = CopiedTile<BM, BK, A_TURNED>;
+        using TileB = CopiedTile<BN, BK, B_TURNED>;
+        constexpr int kPart = 8, kParts = BK / kPart;
+        const int offset_a = TileA::lane_offset(row), offset_b = TileB::lane_offset(col);
+        const float* a = shared.stages[cursor.stage].a[0] + offset_a;
+        const float* b = shared.stages[cursor.stage].b[0] + offset_b;
+        const auto load = [&](int buffer, int k) { tile.template load<TileA, TileB>(buffer, a, b, k); };
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-        tile.load(0, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+        load(0, 0);
 #pragma unroll 1
-        for (; k_left > 0; k_left -= BK) {
-            const float(*tile_a)[BM] = shared.a[cursor.stage];
-            const float(*tile_b)[BN] = shared.b[cursor.stage];
+        for (int parts = steps * kParts; parts > 0; --parts) {
+#pragma unroll
+            for (int line = 0; line < kPart - 1; ++line) {
+                load((line + 1) % 2, line + 1);
+                tile.multiply(line % 2);
+            }
+            // The last line's operands are asked for already, so now the next part's can be.
+            if (parts % kParts == 1) {
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
+                cursor.advance();
+                if (parts > 1) ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+                a = shared.stages[cursor.stage].a[0] + offset_a;
+                b = shared.stages[cursor.stage].b[0] + offset_b;
+            } else {
+                a += TileA::offset(kPart, 0);
+                b += TileB::offset(kPart, 0);
+            }
+            if (parts > 1) load(kPart % 2, 0);
+            tile.multiply((kPart - 1) % 2);
+        }
+    }
+
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
+                                                      int col, int lane, const Loaded*) {
+        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+        tile.load(0, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
+#pragma unroll 1
+        for (; steps > 0; --steps) {
+            const float(*tile_a)[BM] = shared.stages[cursor.stage].a;
+            const float(*tile_b)[BN] = shared.stages[cursor.stage].b;
             uint64_t* empty = &shared.empty[cursor.stage];
             cursor.advance();
 #pragma unroll
@@ -173,9 +374,9 @@ struct Specialized {
                 tile.multiply(step % 2);
             }
             // The last step's operands are in registers already, so the next stage's can be asked for now.
-            if (k_left > BK) {
+            if (steps > 1) {
                 ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                tile.load(BK % 2, shared.a[cursor.stage], shared.b[cursor.stage], 0, row, col);
+                tile.load(BK % 2, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
             }
             tile.multiply((BK - 1) % 2);
             __syncwarp();
@@ -201,26 +402,56 @@ struct Specialized {
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
         finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVec]) {
-            const int row = work.row + first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
-            const int col = work.col + first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
-            const float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y), make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
-                                   make_float4(q[0].w, q[1].w, q[2].w, q[3].w), make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
-            epilogue.store_rows(args, row, col, rows);   // four columns have become four rows, as quad() turned them
+            const int row = first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
+            const int col = first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
+            // Four columns become four rows, as quad() turned them.
+            float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y), make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
+                             make_float4(q[0].w, q[1].w, q[2].w, q[3].w), make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+            if constexpr (FEED::kCopied) {
+                rotate_back(rows, FEED::template rotation_a<BM, BK>(row));
+#pragma unroll
+                for (int i = 0; i < kVec; ++i) {
+                    float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
+                    rotate_back(x, FEED::template rotation_b<BN, BK>(col));
+                    rows[i] = make_float4(x[0], x[1], x[2], x[3]);
+                }
+            }
+            epilogue.store_rows(args, work.row + row, work.col + col, rows);
         });
     }
 };
 
 }  // namespace ffma_gemm
 
-#define FFMA_SPECIALIZED(NAME, BM, BN, TM, TN)                                                             \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::Specialized<BM, BN, TM, TN>::kThreads), 1)    \
-        NAME(const __grid_constant__ GemmArgs args) {                                                      \
-        extern __shared__ __align__(128) unsigned char shared_bytes[];                                     \
-        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN>;                                             \
-        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes));                               \
+#define FFMA_LOADED(NAME, BM, BN, TM, TN)                                                                   \
+    extern "C" __global__ void __launch_bounds__(                                                           \
+        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>::kThreads), 1)                           \
+        NAME(const __grid_constant__ GemmArgs args) {                                                       \
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                     \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>;                           \
+        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {});                            \
     }
 
-FFMA_SPECIALIZED(ffma_specialized_128x256_sm90, 128, 256, 8, 16)
-FFMA_SPECIALIZED(ffma_specialized_128x128_sm90, 128, 128, 8, 8)
+// The tensor maps are of rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of
+// k, and all rows of the tile.
+#define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TURNED, B_TURNED)                                               \
+    extern "C" __global__ void __launch_bounds__(                                                           \
+        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kThreads), 1)       \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,              \
+             const __grid_constant__ CUtensorMap map_b) {                                                   \
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                     \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>;       \
+        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                \
+    }
+
+#define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                          \
+    FFMA_LOADED(ffma_specialized_##SIZE##_sm90, BM, BN, TM, TN)                         \
+    FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)         \
+    FFMA_COPIED(ffma_specialized_##SIZE##_nt_sm90, BM, BN, TM, TN, true, true)          \
+    FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false)        \
+    FFMA_COPIED(ffma_specialized_##SIZE##_tt_sm90, BM, BN, TM, TN, false, true)
+
+FFMA_SPECIALIZED(128x256, 128, 256, 8, 16)
+FFMA_SPECIALIZED(128x128, 128, 128, 8, 8)
 
 #endif  // sm_90a

@@ -273,6 +273,18 @@ struct ThreadTile {
                 *reinterpret_cast<const float4*>(b_line + (col(j) ^ swizzle_b / LN * LN * kVec));
     }
 
+    // The same for tiles that lie as A and B say: `a` and `b` point to the thread's first chunks in line 0. B comes first
+    // because the compiler then spreads the reads over the step; in clumps they take 3 % more time.
+    template <typename A, typename B>
+    __device__ __forceinline__ void load(int buffer, const float* from_a, const float* from_b, int k) {
+#pragma unroll
+        for (int j = 0; j < TN; j += kVec)
+            *reinterpret_cast<float4*>(&b[buffer][j]) = *reinterpret_cast<const float4*>(from_b + B::offset(k, col(j)));
+#pragma unroll
+        for (int i = 0; i < TM; i += kVec)
+            *reinterpret_cast<float4*>(&a[buffer][i]) = *reinterpret_cast<const float4*>(from_a + A::offset(k, row(i)));
+    }
+
     // Columns in turn, up and down the rows. See quad().
     __device__ __forceinline__ void multiply(int buffer) {
 #pragma unroll

@@ -1,14 +1,16 @@
-// Matrix times few vectors (m ≤ 8, or n ≤ 8): stream the large operand once, at memory speed.
+// Matrix times few vectors (m ≤ 8, or n ≤ 16): stream the large operand once, at memory speed.
 //
 // With m rows of A, each element of the k × n operand takes part in m products: at m = 8 that is 4 FLOP a byte, far
 // under the 20 where FFMA would limit an H100. So the kernel is a stream of 16-byte loads straight into registers,
 // enough of them in flight to cover the latency of memory, and the few vectors come out of the L1.
 //
 // The large operand is the *matrix*, its long side the *lines* (n lines for B, m lines for A), the few rows of A or
-// columns of B are the *vectors*. Two kernels, by the direction in which the matrix is contiguous:
+// columns of B are the *vectors*. Three kernels, the first two by the direction in which the matrix is contiguous:
 //   dot   along k: a warp takes a few lines, its lanes neighbouring pieces of k, and the lanes' sums are added at the end
 //   axpy  along the lines: a lane takes four neighbouring lines and walks down k
-// All warps of a block share its lines and divide k. Sums are always added in the same order: lanes, then warps.
+//   panel along k, for 9 to 16 columns of B: every warp has lines of its own, and the vectors pass through shared memory
+// In the first two, all warps of a block share its lines and divide k. Sums are always added in the same order: lanes,
+// then warps.
 #include "ffma_tile.cuh"
 
 namespace ffma_gemm {
@@ -247,9 +249,107 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
     finish<M, kLines, WARPS, SWAPPED>(args, batch, first_line, sums);
 }
 
+// A is the matrix, contiguous along k, and B has at most N columns. From some nine vectors on, fetching every piece of them
+// from the L1 takes longer than multiplying: here a block keeps DEPTH of their k in shared memory, as [vector][k] whatever
+// the layout of B, and a warp uses each piece for LINES lines of A. What a warp will need of A for all of DEPTH is under way
+// before the block fetches its piece of B, and the next as soon as registers are free.
+template <int N, int LINES, int WARPS, int STEPS>
+__device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
+    constexpr int kThreads = WARPS * kWarp;
+    constexpr int kStep = kWarp * kVec;          // k that a warp takes at once
+    constexpr int kDepth = STEPS * kStep;        // k in shared memory
+    constexpr int kPitch = kDepth + kVec;        // 16 bytes of padding: writers along the vectors meet different banks
+    constexpr int kBlockLines = LINES * WARPS;
+    constexpr int kPieces = kDepth / kVec;
+    static_assert(kThreads % N == 0 && kDepth % (kThreads / N) == 0, "threads fill whole rows of B");
+    static_assert(N * LINES % kWarp == 0, "every lane ends up with as many sums as any other");
+    __shared__ __align__(16) float panel[N][kPitch];
+
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int line_blocks = (args.m - 1) / kBlockLines + 1;
+    const int batch = blockIdx.x / line_blocks;
+    const int first_line = (blockIdx.x - batch * line_blocks) * kBlockLines + warp * LINES;
+    const float* a = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch);
+    const float* b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch);
+
+    // Lines beyond the last are read as the last one again and not stored.
+    const bool a_vectors = args.a_access == kRowVector;
+    const float* line[LINES];
+#pragma unroll
+    for (int i = 0; i < LINES; ++i) line[i] = a + min(first_line + i, args.m - 1) * args.a.row_stride;
+    float4 w[STEPS][LINES];
+    const auto fetch = [&](int step, int first_k) {
+        const int k = first_k + step * kStep + lane * kVec;
+#pragma unroll
+        for (int i = 0; i < LINES; ++i)
+            w[step][i] = a_vectors && k + kVec <= args.k
+                             ? ptx::load_streaming(line[i] + k)
+                             : load_guarded(line[i] + k * args.a.col_stride, args.a.col_stride, args.k - k);
+    };
+    // What lies outside B becomes zero.
+    const auto fill = [&](int first_k) {
+        const int depth = args.k - first_k;
+        const float* from = b + first_k * args.b.row_stride;
+        if (args.b_access == kColVector) {
+#pragma unroll
+            for (int item = threadIdx.x; item < N * kPieces; item += kThreads) {
+                const int vector = item / kPieces, k = item % kPieces * kVec;
+                const float* piece = from + vector * args.b.col_stride + k;
+                *reinterpret_cast<float4*>(&panel[vector][k]) =
+                    vector < args.n && k + kVec <= depth ? load_vector(piece)
+                                                         : load_guarded(piece, 1, vector < args.n ? depth - k : 0);
+            }
+        } else {
+            const int vector = threadIdx.x % N;
+            from += vector * args.b.col_stride;
+#pragma unroll 8
+            for (int k = threadIdx.x / N; k < kDepth; k += kThreads / N)
+                panel[vector][k] = vector < args.n && k < depth ? __ldg(from + k * args.b.row_stride) : 0.0f;
+        }
+    };
+
+    float acc[N * LINES];
+#pragma unroll
+    for (int i = 0; i < N * LINES; ++i) acc[i] = 0.0f;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) fetch(step, 0);
+#pragma unroll 1
+    for (int k = 0; k < args.k; k += kDepth) {
+        fill(k);
+        __syncthreads();
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+#pragma unroll
+            for (int v = 0; v < N; ++v) {
+                const float4 x = *reinterpret_cast<const float4*>(&panel[v][step * kStep + lane * kVec]);
+#pragma unroll
+                for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[step][i], x);
+            }
+            if (k + kDepth < args.k) fetch(step, k + kDepth);
+        }
+        __syncthreads();
+    }
+
+    // A lane ends up with one sum of every 32.
+    using Sum = LaneSum<kWarp, kWarp / 2>;
+    float sum[N * LINES / kWarp];
+#pragma unroll
+    for (int i = 0; i < N * LINES / kWarp; ++i) {
+        Sum::add(acc + i * kWarp, lane);
+        sum[i] = acc[i * kWarp];
+    }
+    const Epilogue epilogue(args, batch);
+#pragma unroll
+    for (int i = 0; i < N * LINES / kWarp; ++i) {
+        const int output = i * kWarp + Sum::owned(lane);
+        const int row = first_line + output % LINES, col = output / LINES;
+        if (row < args.m && col < args.n) epilogue.store(args, row, col, sum[i]);
+    }
+}
+
 }  // namespace ffma_gemm
 
-// Entries: vectors at most, lines a block (dot) or lanes along the lines (axpy), warps, unrolling.
+// Entries: vectors at most, lines a block (dot), lanes along the lines (axpy) or lines a warp (panel), warps, unrolling.
 #define GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED)                                                          \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {       \
         ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED>(args);                                                \
@@ -257,6 +357,10 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
 #define GEMV_AXPY(NAME, M, LANES, WARPS, SWAPPED)                                                                   \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
         ffma_gemm::gemv_axpy<M, LANES, WARPS, SWAPPED>(args);                                                       \
+    }
+#define GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)                                                                    \
+    extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
+        ffma_gemm::gemv_panel<N, LINES, WARPS, STEPS>(args);                                                        \
     }
 
 GEMV_DOT(gemv_dot_m1, 1, 4, 4, 4, 4, false)
@@ -275,3 +379,4 @@ GEMV_AXPY(gemv_axpy_n1, 1, 8, 8, true)
 GEMV_AXPY(gemv_axpy_n2, 2, 8, 8, true)
 GEMV_AXPY(gemv_axpy_n4, 4, 8, 8, true)
 GEMV_AXPY(gemv_axpy_n8, 8, 8, 4, true)
+GEMV_PANEL(gemv_panel_n16, 16, 2, 16, 4)

@@ -50,18 +50,18 @@ __device__ __forceinline__ void load_fragments(const char* tile, const Place<CON
 }
 
 // Issues the products of one stage, small ones first, into `acc`, which starts from zero.
-template <typename CONFIG>
+template <typename CONFIG, bool SHORT_SUM>
 __device__ __forceinline__ void multiply(float (&acc)[CONFIG::ACCUMULATORS], const Fragments& r, uint64_t s_head,
-                                         uint64_t s_tail, bool short_sum) {
+                                         uint64_t s_tail) {
     constexpr uint64_t kStep = kStepK * 4 / 16;   // a descriptor counts 16 bytes
     ptx::wgmma_fence();
-    if (short_sum) {
+    if constexpr (SHORT_SUM) {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) ptx::wgmma_tf32(acc, r.tail[step], s_tail + step * kStep, step > 0);
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-        ptx::wgmma_tf32(acc, r.tail[step], s_head + step * kStep, short_sum || step > 0);
+        ptx::wgmma_tf32(acc, r.tail[step], s_head + step * kStep, SHORT_SUM || step > 0);
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) ptx::wgmma_tf32(acc, r.head[step], s_tail + step * kStep, true);
@@ -111,11 +111,17 @@ struct Consumer {
     __device__ __forceinline__ void step(float (&sum)[CONFIG::ACCUMULATORS], const Fragments& now, Fragments& next,
                                          bool more) {
         float acc[CONFIG::ACCUMULATORS];
-        multiply<CONFIG>(acc, now, s_head, s_tail, short_sum);
+        multiply<CONFIG, false>(acc, now, s_head, s_tail);
         uint64_t* raw_empty = shared.raw_empty(raw.slot);
         uint64_t* converted_empty = shared.converted_empty(converted.slot);
         advance();
         if (more) fetch(next);
+        promote(sum, acc, raw_empty, converted_empty);
+    }
+
+    // Waits for the products, gives their stage back and adds them to the sums.
+    __device__ __forceinline__ void promote(float (&sum)[CONFIG::ACCUMULATORS], float (&acc)[CONFIG::ACCUMULATORS],
+                                            uint64_t* raw_empty, uint64_t* converted_empty) const {
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(acc);
         release_raw<CONFIG>(place, raw_empty);
@@ -125,9 +131,25 @@ struct Consumer {
         ptx::wgmma_pin(sum);
     }
 
+    // The same for a short sum, with all four products, one stage after the other.
+    __device__ __forceinline__ void accumulate_short(float (&sum)[CONFIG::ACCUMULATORS], int stages) {
+        Fragments now;
+#pragma unroll 1
+        for (int stage = 0; stage < stages; ++stage) {
+            float acc[CONFIG::ACCUMULATORS];
+            fetch(now);
+            multiply<CONFIG, true>(acc, now, s_head, s_tail);
+            uint64_t* raw_empty = shared.raw_empty(raw.slot);
+            uint64_t* converted_empty = shared.converted_empty(converted.slot);
+            advance();
+            promote(sum, acc, raw_empty, converted_empty);
+        }
+    }
+
     // Adds `stages` stages of k to `sum`.
     __device__ __forceinline__ void accumulate(float (&sum)[CONFIG::ACCUMULATORS], int stages) {
         if (stages == 0) return;
+        if (short_sum) return accumulate_short(sum, stages);
         Fragments even, odd;
         fetch(even);
         for (int stage = 0; stage < stages; stage += 2) {

@@ -43,6 +43,9 @@ constexpr int kRegisters = 65536;    // of a multiprocessor
 constexpr int kTileAlign = 1024;     // the swizzle's period
 constexpr int kSharedLimit = 227 * 1024;
 constexpr int kConsumerBarrier = 1;  // named barrier of the consumers
+constexpr int kStagingBarrier = 2;   // the first of those of single consumer warpgroups
+constexpr int kStagedRows = 32;      // of S whose results are staged at a time
+constexpr int kStagingBytes = kConsumerRows * kStagedRows * 4;   // of a consumer warpgroup
 constexpr int kBox = 32;             // rows of an MN-major box: 128 bytes
 constexpr int kChunk = 16;           // bytes that the swizzle moves as one
 constexpr int kTileRow = BK * 4;     // bytes of a row of a box
@@ -84,7 +87,11 @@ struct Config {
     static constexpr int BARRIER_BYTES = 512;
     static constexpr int FIT = (kSharedLimit - BARRIER_BYTES - SLOTS * CONVERTED_BYTES) / RAW_BYTES;
     static constexpr int STAGES = FIT < 10 ? FIT : 10;
-    static constexpr int SHARED_BYTES = STAGES * RAW_BYTES + SLOTS * CONVERTED_BYTES + BARRIER_BYTES;
+    static constexpr int RING_BYTES = STAGES * RAW_BYTES + SLOTS * CONVERTED_BYTES + BARRIER_BYTES;
+    // Large tiles turn their results in shared memory, where room is left and that is faster, so that stores are whole lines.
+    static constexpr int STAGING_BYTES = CONSUMERS / kWarpgroup * kStagingBytes;
+    static constexpr bool STAGED = BN >= 128 && (SWAPPED || PRODUCTS == 1) && RING_BYTES + STAGING_BYTES <= kSharedLimit;
+    static constexpr int SHARED_BYTES = RING_BYTES + (STAGED ? STAGING_BYTES : 0);
     static_assert(STAGES >= 2 && SHARED_BYTES <= kSharedLimit, "rings and barriers fit into a block's shared memory");
     static_assert(BN % 16 == 0 && BN <= 256, "the sizes of S that wrappers of wgmma exist for");
     static_assert((BN / MULTICAST) % (S_MAJOR == Major::kK ? 8 : kBox) == 0, "a block's share of S is whole boxes");
@@ -118,6 +125,7 @@ struct Shared {
     __device__ __forceinline__ uint64_t* barriers() const {
         return reinterpret_cast<uint64_t*>(converted(CONFIG::SLOTS));
     }
+    __device__ __forceinline__ char* staging() const { return base + CONFIG::RING_BYTES; }
     __device__ __forceinline__ uint64_t* raw_full(int slot) const { return barriers() + slot; }
     __device__ __forceinline__ uint64_t* raw_empty(int slot) const { return barriers() + CONFIG::STAGES + slot; }
     __device__ __forceinline__ uint64_t* converted_full(int slot) const {
@@ -174,21 +182,6 @@ struct Work {
         if (CONFIG::MULTICAST > 1) tile_r = tile_r * CONFIG::MULTICAST + rank;
         row_r = tile_r * CONFIG::BM;
         row_s = inside / height * CONFIG::BN;
-    }
-};
-
-// Coordinates of a matrix of the batch in an operand's tensor map; a broadcast dimension has extent 1 there.
-struct BatchCoordinates {
-    int x, y, z;
-
-    __device__ __forceinline__ BatchCoordinates(const GemmArgs& args, const GemmOperand& operand, int batch) {
-        x = batch % args.batch_dims[3];
-        batch /= args.batch_dims[3];
-        y = batch % args.batch_dims[2];
-        z = batch / args.batch_dims[2];
-        if (operand.batch_stride[3] == 0) x = 0;
-        if (operand.batch_stride[2] == 0) y = 0;
-        if (operand.batch_stride[1] == 0) z = 0;
     }
 };
 
@@ -440,11 +433,70 @@ __device__ __forceinline__ void walk(const GemmOperand& operand, const float* ba
     }
 }
 
+// Stores a consumer's results, which lie scattered over its threads, in runs of 16 bytes a lane and at least 128 a row of D.
+// They pass through shared memory, 32 rows of S at a time; its 16-byte chunks are permuted so that neither side meets bank
+// conflicts. Rows of D start on 16 bytes, and n is a multiple of four.
+template <typename CONFIG>
+__device__ __forceinline__ void store_staged(const GemmArgs& args, int thread, char* staging, float* d, int row_r,
+                                             int row_s, const float (&x)[CONFIG::ACCUMULATORS]) {
+    constexpr int kWarps = kWarpgroup / kWarp, kPasses = 4;
+    constexpr int kLaneFloats = kChunk / 4;
+    const auto store = [&](int row, int col, const float* from) {
+        if (row < args.m && col < args.n) {
+            *reinterpret_cast<float4*>(d + row * args.d.row_stride + col) = *reinterpret_cast<const float4*>(from);
+        }
+    };
+#pragma unroll
+    for (int first = 0; first < CONFIG::BN; first += kStagedRows) {
+        const Place<CONFIG> place(ptx::recompute(thread));   // addresses are not worth registers from turn to turn
+        const int warpgroup = place.warp / kWarps, warp = place.warp % kWarps;
+        float* staged = reinterpret_cast<float*>(staging + warpgroup * kStagingBytes);
+        const auto value = [&](int i) { return x[first / 2 + i]; };   // two a row of S and thread
+        if constexpr (CONFIG::SWAPPED) {
+            // Rows of D are rows of S, and have a row of staging each: 64 numbers, the warpgroup's rows of R.
+            ptx::named_barrier_sync(kStagingBarrier + warpgroup, kWarpgroup);
+#pragma unroll
+            for (int i = 0; i < kStagedRows / 2; ++i) {
+                const int r = place.row(i / 2 % 2) % kConsumerRows;
+                staged[place.column(i) * kConsumerRows + (r ^ place.quad * kLaneFloats)] = value(i);
+            }
+            ptx::named_barrier_sync(kStagingBarrier + warpgroup, kWarpgroup);
+            constexpr int kLanes = kConsumerRows / kLaneFloats;   // of a row
+#pragma unroll
+            for (int pass = 0; pass < kPasses; ++pass) {
+                const int s = (pass * kWarps + warp) * (kWarp / kLanes) + place.lane / kLanes;
+                const int r = place.lane % kLanes * kLaneFloats;
+                store(row_s + first + s, row_r + warpgroup * kConsumerRows + r,
+                      staged + s * kConsumerRows + (r ^ s / 2 % 4 * kLaneFloats));
+            }
+        } else {
+            // Rows of D are rows of R. A warp stores its own 16, so it need not wait for the others.
+            float* mine = staged + warp * (kStagingBytes / 4 / kWarps);
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < kStagedRows / 2; i += 2) {
+                const int line = i / 2 % 2 * 8 + place.group;
+                *reinterpret_cast<float2*>(mine + line * kStagedRows + (place.column(i) ^ line % 4 * 8)) =
+                    make_float2(value(i), value(i + 1));
+            }
+            __syncwarp();
+            constexpr int kLanes = kStagedRows / kLaneFloats;
+#pragma unroll
+            for (int pass = 0; pass < kPasses; ++pass) {
+                const int line = pass * (kWarp / kLanes) + place.lane / kLanes;
+                const int s = place.lane % kLanes * kLaneFloats;
+                store(row_r + place.row(line / 8, line % 8), row_s + first + s,
+                      mine + line * kStagedRows + (s ^ line % 4 * 8));
+            }
+        }
+    }
+}
+
 // The epilogue of `COUNT` accumulators whose first belongs to row `row_s` of S: each part of it over all of them, so
 // that the common case is a row of multiplications and a row of stores.
 template <typename CONFIG, int COUNT>
 __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>& place, int row_r, int row_s,
-                                       int batch, float (&x)[COUNT]) {
+                                       int batch, char* staging, float (&x)[COUNT]) {
     const Epilogue epilogue(args, batch);
     const int rows_r = CONFIG::SWAPPED ? args.n : args.m;
     const int rows_s = CONFIG::SWAPPED ? args.m : args.n;
@@ -480,11 +532,17 @@ __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>
             }
         }
     }
-    activate_in_turn(args.activation, x);
+    activate_in_turn<(COUNT < 16 ? COUNT : 16)>(args.activation, x);
     if (epilogue.residual != nullptr) {
         walk<CONFIG, COUNT>(args.residual, epilogue.residual, r, s, half_rows, [&](int i, const float* at) {
             if (inside(i)) x[i] = Epilogue::combine(args, x[i], *at);
         });
+    }
+    if constexpr (CONFIG::STAGED && COUNT == CONFIG::ACCUMULATORS) {
+        if (args.d_access == kRowVector && args.n % 4 == 0) {
+            store_staged<CONFIG>(args, place.warp * kWarp + place.lane, staging, epilogue.d, row_r, row_s, x);
+            return;
+        }
     }
     if (!CONFIG::SWAPPED && args.d_access == kRowVector && rows_s % 2 == 0) {   // both of a pair are inside, or none
         float2* even = reinterpret_cast<float2*>(epilogue.d + r * args.d.row_stride + s);
@@ -524,7 +582,7 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
 #pragma unroll
             for (int i = 0; i < kGroup; ++i) total[i] += ptx::load_cluster(theirs + i * CONFIG::CONSUMERS * 4);
         }
-        finish<CONFIG, kGroup>(args, place, row_r, row_s + first / 4 * 8, batch, total);
+        finish<CONFIG, kGroup>(args, place, row_r, row_s + first / 4 * 8, batch, nullptr, total);
     }
 }
 
@@ -582,7 +640,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             if (cut) {   // the plan gave every cluster exactly one tile
                 reduce_and_store<CONFIG>(args, shared, place, mine, thread, row_r, row_s, batch, sum);
             } else {
-                finish<CONFIG, CONFIG::ACCUMULATORS>(args, place, row_r, row_s, batch, sum);
+                finish<CONFIG, CONFIG::ACCUMULATORS>(args, place, row_r, row_s, batch, shared.staging(), sum);
             }
         }
     }

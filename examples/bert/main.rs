@@ -195,7 +195,12 @@ fn run(folder: &Path, arguments: &Arguments) -> Result<()> {
     let place = timing::Place::open(arguments.cpu)?;
     let model = Model::load(folder, arguments, place.device()?)?;
     #[cfg(feature = "override")]
-    candle_sgemm::matmul_override::set_precision(Some(arguments.precision));
+    {
+        use candle_sgemm::matmul_override;
+        matmul_override::set_precision(Some(arguments.precision));
+        // New shapes come with the passes that are not timed.
+        matmul_override::time_shapes(true);
+    }
     let ways = model.ways();
     if place.is_gpu() && !ways.contains(&Way::Override) {
         println!("without the override: build with --features cuda,override to have it");

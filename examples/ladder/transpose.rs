@@ -85,7 +85,7 @@ fn cases(arguments: &TransposeArguments) -> Result<Vec<Case>> {
             shapes.push((shape, axes));
         }
     } else {
-        for size in [1024, 2048, 4096, 8192, 16384] {
+        for size in [512, 1024, 2048, 4096, 8192, 16384] {
             shapes.push((vec![size, size], vec![1, 0]));
         }
         shapes.push((vec![32, 128, 12, 64], vec![0, 2, 1, 3]));

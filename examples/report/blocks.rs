@@ -8,10 +8,12 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 11] = [
     "ladder",
     "sgemm",
+    "sustained",
     "transpose",
+    TRANSPOSE_STEPS,
     "linear",
     "mlp",
     "graph",
@@ -19,6 +21,9 @@ const KINDS: [&str; 9] = [
     "tests",
     "accuracy",
 ];
+
+/// The steps of transposition by themselves, from rows of the kind "transpose".
+const TRANSPOSE_STEPS: &str = "transpose-steps";
 
 /// A report and the name of its file, without the extension.
 type Named = (String, Report);
@@ -65,8 +70,9 @@ pub fn fill(text: &str, reports: &[Named], plots: &str) -> Result<String> {
 
 fn block(kind: &str, reports: &[Named], plots: &str) -> String {
     let mut text = String::from("\n");
+    let rows = if kind == TRANSPOSE_STEPS { "transpose" } else { kind };
     for (name, report) in reports {
-        let Some(report) = of_kind(report, kind) else {
+        let Some(report) = of_kind(report, rows) else {
             continue;
         };
         let _ = writeln!(
@@ -85,8 +91,10 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
         );
         match kind {
             "ladder" => ladder(&mut text, name, &report, plots),
+            "sustained" => sustained(&mut text, &report),
             "transpose" => transpose(&mut text, name, &report, plots),
             "linear" | "mlp" | "graph" => layers(&mut text, name, kind, &report, plots),
+            TRANSPOSE_STEPS => transpose_steps(&mut text, &report),
             _ => {
                 summary(&mut text, &report);
                 text += &table(&report.rows, &COLUMNS);
@@ -189,7 +197,55 @@ fn ladder(text: &mut String, name: &str, report: &Report, plots: &str) {
     }
 }
 
-/// What the planner chooses beside the baselines, then every step at one size of matrix, then the plots.
+/// A table a precision: sizes down, layouts across, the speed of launches back to back and that after a pause, cuBLAS's in
+/// brackets.
+fn sustained(text: &mut String, report: &Report) {
+    let mut precisions: Vec<&str> = Vec::new();
+    let mut layouts: Vec<&str> = Vec::new();
+    let mut sizes: Vec<usize> = report.rows.iter().filter_map(Row::square).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for row in &report.rows {
+        for (names, name) in [(&mut precisions, &row.precision), (&mut layouts, &row.layout)] {
+            if let Some(name) = name.as_deref().filter(|name| !names.contains(name)) {
+                names.push(name);
+            }
+        }
+    }
+    for precision in precisions {
+        let _ = writeln!(
+            text,
+            "{precision}, TFLOP/s, sustained / after a pause (cuBLAS):\n\n| | {} |\n|---|{}",
+            layouts.join(" | "),
+            "---|".repeat(layouts.len())
+        );
+        for &size in &sizes {
+            let cells = layouts.iter().map(|layout| {
+                let speeds = |of: fn(&Row) -> Option<f64>| {
+                    let of_pace = |pace: &str| {
+                        let mut rows = report.rows.iter();
+                        let row = rows.find(|row| {
+                            row.square() == Some(size)
+                                && row.precision.as_deref() == Some(precision)
+                                && row.layout.as_deref() == Some(layout)
+                                && row.pace.as_deref() == Some(pace)
+                        })?;
+                        Some(format!("{:.1}", of(row)?))
+                    };
+                    let pair = [of_pace("sustained"), of_pace("after a pause")];
+                    pair.map(|speed| speed.unwrap_or("-".into())).join(" / ")
+                };
+                let baseline = |row: &Row| Some(row.tflops? / row.speedup?);
+                format!("{} ({})", speeds(|row| row.tflops), speeds(baseline))
+            });
+            let cells: Vec<String> = cells.collect();
+            let _ = writeln!(text, "| {size}³ | {} |", cells.join(" | "));
+        }
+        text.push('\n');
+    }
+}
+
+/// What the planner chooses beside the baselines, then the plots.
 fn transpose(text: &mut String, name: &str, report: &Report, plots: &str) {
     let case = |row: &Row| (row.dtype.clone(), row.shape.clone(), row.axes.clone());
     let of_copy = |row: Option<&Row>| {
@@ -223,36 +279,45 @@ fn transpose(text: &mut String, name: &str, report: &Report, plots: &str) {
             of_copy(candle),
         );
     }
-    text.push('\n');
-    let sized = |row: &&Row| row.shape.as_deref() == Some(&series::TRANSPOSE_SIZE);
-    let mut dtypes: Vec<&str> = report
-        .rows
-        .iter()
-        .filter(sized)
-        .filter_map(|row| row.dtype.as_deref())
-        .collect();
-    dtypes.dedup();
-    if dtypes.is_empty() {
-        return;
-    }
     let [size, _] = series::TRANSPOSE_SIZE;
-    let _ = writeln!(
-        text,
-        "GB/s at {size}²:\n\n| step | {} |\n|---|{}",
-        dtypes.join(" | "),
-        "---:|".repeat(dtypes.len())
-    );
+    let _ = writeln!(text, "\n![GB/s at {size}²]({plots}/{name}-f32-bars.svg)\n");
+    let _ = writeln!(text, "![GB/s over sizes]({plots}/{name}-f32-sizes.svg)\n");
+}
+
+/// GB/s of every step, at a size that the L2 holds and at one that it does not.
+fn transpose_steps(text: &mut String, report: &Report) {
+    const IN_L2: [usize; 2] = [1024, 1024];
+    let sizes = [series::TRANSPOSE_SIZE, IN_L2];
+    let mut columns: Vec<([usize; 2], &str)> = Vec::new();
     let mut kernels: Vec<&str> = Vec::new();
-    for kernel in report.rows.iter().filter(sized).filter_map(|row| row.kernel.as_deref()) {
-        if !kernels.contains(&kernel) {
-            kernels.push(kernel);
+    for size in sizes {
+        for row in report.rows.iter().filter(|row| row.shape.as_deref() == Some(&size)) {
+            let (Some(dtype), Some(kernel)) = (row.dtype.as_deref(), row.kernel.as_deref()) else {
+                continue;
+            };
+            if !columns.contains(&(size, dtype)) {
+                columns.push((size, dtype));
+            }
+            if !kernels.contains(&kernel) {
+                kernels.push(kernel);
+            }
         }
     }
+    let heads: Vec<String> = columns
+        .iter()
+        .map(|([size, _], dtype)| format!("{dtype} {size}²"))
+        .collect();
+    let _ = writeln!(
+        text,
+        "| GB/s | {} |\n|---|{}",
+        heads.join(" | "),
+        "---:|".repeat(heads.len())
+    );
     for kernel in kernels {
-        let cells: Vec<String> = dtypes
+        let cells: Vec<String> = columns
             .iter()
-            .map(|dtype| {
-                let mut rows = report.rows.iter().filter(sized);
+            .map(|(size, dtype)| {
+                let mut rows = report.rows.iter().filter(|row| row.shape.as_deref() == Some(size));
                 let row =
                     rows.find(|row| row.kernel.as_deref() == Some(kernel) && row.dtype.as_deref() == Some(*dtype));
                 row.and_then(|row| row.gbps)
@@ -261,8 +326,7 @@ fn transpose(text: &mut String, name: &str, report: &Report, plots: &str) {
             .collect();
         let _ = writeln!(text, "| {kernel} | {} |", cells.join(" | "));
     }
-    let _ = writeln!(text, "\n![GB/s at {size}²]({plots}/{name}-f32-bars.svg)\n");
-    let _ = writeln!(text, "![GB/s over sizes]({plots}/{name}-f32-sizes.svg)\n");
+    text.push('\n');
 }
 
 /// A line a layer and precision: stock candle, this crate's product alone, and everything in one kernel.

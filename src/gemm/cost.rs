@@ -25,10 +25,14 @@ const fn cluster(blocks: u32) -> (f64, f64) {
     }
 }
 
-/// What bringing the pieces of tiles together costs at the end of a stream-K launch, and what a block loses between pieces
-/// of two tiles, as parts of what a block takes beside its multiplications.
-const STREAM_K_FINISH: f64 = 0.45;
-const STREAM_K_STRADDLE: f64 = 1.1;
+/// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
+const EXCHANGE_US: f64 = 1.5;
+
+/// What bringing the pieces of tiles together costs at the end of a stream-K launch, with what each piece of a tile adds, and
+/// what a block loses between pieces of two tiles: as parts of what a block takes beside its multiplications.
+const STREAM_K_FINISH: f64 = 0.85;
+const STREAM_K_PIECE: f64 = 0.027;
+const STREAM_K_STRADDLE: f64 = 0.7;
 
 /// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where
 /// threads read the operands: 61 % of the rate are left at 4097³ with both.
@@ -110,7 +114,8 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         // What a range longer than a tile ends beside its last piece.
         let tiles = f64::from(way.share() / way.steps);
         let straddles = if way.straddles() { STREAM_K_STRADDLE } else { 0.0 };
-        let setups = 1.0 + tiles + STREAM_K_FINISH + straddles;
+        let pieces = f64::from(way.steps) / f64::from(way.share());
+        let setups = 1.0 + tiles + STREAM_K_FINISH + STREAM_K_PIECE * pieces + straddles;
         f64::from(way.whole_tiles / way.blocks) * together(1.0) + range_us + setups * cost.setup_us as f64
     } else {
         let wave = slots * cost.resident as usize;
@@ -124,7 +129,11 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
     };
     // GB/s to bytes/µs: 1e3.
     let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * cost.stream as f64);
-    LAUNCH_US + split_us + arithmetic_us.max(memory_us)
+    let exchange_us = match spec.copy_boxes {
+        Some(_) if split_k > 1 => EXCHANGE_US,
+        _ => 0.0,
+    };
+    LAUNCH_US + split_us + exchange_us + arithmetic_us.max(memory_us)
 }
 
 impl DeviceInfo {

@@ -128,7 +128,8 @@ pub enum SplitK {
 }
 
 /// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
-/// contiguous, and along the other one. They lie in shared memory in rows of 128 bytes, swizzled.
+/// contiguous, and along the other one. They lie in shared memory in rows of `inner` elements, whose 16-byte chunks are
+/// swizzled where a row has 64 or 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyBox {
     /// Elements along the contiguous dimension.
@@ -190,6 +191,8 @@ const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
 const DOT_LINES: u32 = 4;
 /// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
 const AXPY_LINES: u32 = 32;
+/// Rows of the streamed matrix that a block of the `panel` kernel takes.
+const PANEL_LINES: u32 = 32;
 /// Strides of a tensor map are below 2⁴⁰ bytes.
 const MAX_COPY_STRIDE: i64 = 1 << 38;
 
@@ -221,7 +224,7 @@ pub struct KernelSpec {
     /// How it can cut k.
     pub split_k: SplitK,
     /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
-    /// boxes of A and of B.
+    /// boxes of A and of B. They may be started while operands are still being written anew, and wait for that themselves.
     pub copy_boxes: Option<[CopyBox; 2]>,
     /// What it demands.
     pub needs: Needs,
@@ -305,6 +308,37 @@ impl KernelSpec {
             ..KernelSpec::ffma(name, tile, 384, cost)
         }
         .dynamic_shared(shared)
+    }
+
+    /// The same for operands that start on 16 bytes, A and B accessed in these ways: the copy engine brings them.
+    const fn ffma_copied(name: &'static str, [a, b]: [Access; 2], tile: Tile, shared: u32, cost: Cost) -> Self {
+        const fn copy_box(along_k: bool, rows: u32, k: u32) -> CopyBox {
+            if along_k {
+                CopyBox::new(k, rows)
+            } else {
+                CopyBox::new(rows, k)
+            }
+        }
+        const fn only(access: Access) -> &'static [Access] {
+            match access {
+                Access::RowVector => &[Access::RowVector],
+                _ => &[Access::ColVector],
+            }
+        }
+        KernelSpec {
+            summary: "FP32 multiply-adds, TMA, producer and math warps",
+            copy_boxes: Some([
+                copy_box(matches!(a, Access::RowVector), tile.bm, tile.bk),
+                copy_box(matches!(b, Access::ColVector), tile.bn, tile.bk),
+            ]),
+            needs: Needs {
+                only_capability: Some(90),
+                a: only(a),
+                b: only(b),
+                ..Needs::ANY
+            },
+            ..KernelSpec::ffma_specialized(name, tile, shared, cost)
+        }
     }
 
     /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
@@ -1060,6 +1094,14 @@ pub const TABLE: &[KernelSpec] = &[
         ALONG_COLS,
         Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
     ),
+    KernelSpec::few_cols(
+        "gemv_panel_n16",
+        16,
+        PANEL_LINES,
+        512,
+        ALONG_ROWS,
+        Cost::measured(0.40, 0.400, 1, 3.5, 0.75),
+    ),
     KernelSpec::ffma(
         "ffma_128x256",
         Tile::block(128, 256, 16).thread(8, 16).stages(2),
@@ -1102,6 +1144,12 @@ pub const TABLE: &[KernelSpec] = &[
         64,
         Cost::measured(0.47, 0.155, 6, 4.5, 0.75),
     ),
+    KernelSpec::ffma(
+        "ffma_128x32",
+        Tile::block(128, 32, 32).thread(4, 8).stages(2),
+        128,
+        Cost::measured(0.53, 0.400, 3, 4.4, 0.75),
+    ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_128x256",
         Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
@@ -1122,6 +1170,13 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         38400,
         Cost::measured(0.68, 0.450, 3, 5.5, 0.75),
+    ),
+    KernelSpec::ffma_pipelined(
+        "ffma_pipelined_128x64",
+        Tile::block(128, 64, 16).warp(32, 64).thread(8, 8).stages(3),
+        128,
+        38400,
+        Cost::measured(0.63, 0.330, 4, 6.5, 0.75),
     ),
     KernelSpec::ffma_pipelined(
         "ffma_pipelined_64x64",
@@ -1151,56 +1206,56 @@ pub const TABLE: &[KernelSpec] = &[
         36864,
         Cost::measured(0.35, 0.118, 6, 2.5, 0.75),
     ),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.82 3.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.84 4.00 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.83 5.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.64 4.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.85 6.00 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.88 6.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.84 6.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.64 6.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.66 4.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.31 4.00 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.69 4.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.49 3.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.29 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.49 4.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.35 3.50 0.85),
-    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.52 4.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.35 3.50 0.85),
-    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.66 4.25 0.75),
-    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.45 3.25 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.31 3.25 0.75),
-    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.67 4.50 0.75),
-    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.46 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.29 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.54 3.25 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.53 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.36 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.37 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.35 3.00 0.75),
-    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.23 2.75 0.75),
-    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.37 3.00 0.75),
-    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.25 3.00 0.75),
-    sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 197120 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.75 5.0 0.75),
-    sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 197120 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.72 5.0 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.80 2.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.82 2.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.82 4.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.62 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.80 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.82 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.82 4.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.62 4.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.62 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.40 2.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.22 1.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.62 2.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.42 1.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.22 1.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 2.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.30 1.00 0.85),
+    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.48 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.32 1.50 0.85),
+    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.60 3.50 0.80),
+    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.38 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.24 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.62 2.75 0.80),
+    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.40 1.75 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.22 1.25 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.44 2.25 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.46 1.50 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.32 1.25 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.32 1.25 0.80),
+    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.28 2.00 0.80),
+    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.16 1.75 0.80),
+    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 1.50 0.80),
+    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 1.00 0.80),
+    sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.82 7.50 0.75),
+    sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.82 7.75 0.75),
+    sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.78 7.75 0.75),
     sm90!("gemm_tf32_sm90_128x128_pair_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.35 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x128_nt": tf32 NT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.58 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x128_tt": tf32 TT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.58 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x128_nn": tf32 NN, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.58 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x128_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.35 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x64_nt": tf32 NT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.42 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x64_tt": tf32 TT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.42 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x64_nn": tf32 NN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.42 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x64_tn": tf32 TN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.25 5.0 0.75),
-    sm90!("gemm_tf32_sm90_64x128_nt": tf32 NT, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.42 5.0 0.75),
-    sm90!("gemm_tf32_sm90_32x128_nt": tf32 NT, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.28 5.0 0.75),
-    sm90!("gemm_tf32_sm90_16x128_nt": tf32 NT, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.15 5.0 0.75),
-    sm90!("gemm_tf32_sm90_64x128_nn": tf32 NN, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.42 5.0 0.75),
-    sm90!("gemm_tf32_sm90_32x128_nn": tf32 NN, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 5.0 0.75),
-    sm90!("gemm_tf32_sm90_16x128_nn": tf32 NN, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.15 5.0 0.75),
+    sm90!("gemm_tf32_sm90_128x128_nt": tf32 NT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.76 4.75 0.75),
+    sm90!("gemm_tf32_sm90_128x128_tt": tf32 TT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.72 3.75 0.75),
+    sm90!("gemm_tf32_sm90_128x128_nn": tf32 NN, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.64 4.00 0.75),
+    sm90!("gemm_tf32_sm90_128x128_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.36 4.25 0.75),
+    sm90!("gemm_tf32_sm90_128x64_nt": tf32 NT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.60 3.25 0.75),
+    sm90!("gemm_tf32_sm90_128x64_tt": tf32 TT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.42 2.25 0.75),
+    sm90!("gemm_tf32_sm90_128x64_nn": tf32 NN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.28 2.25 0.75),
+    sm90!("gemm_tf32_sm90_128x64_tn": tf32 TN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 2.50 0.75),
+    sm90!("gemm_tf32_sm90_64x128_nt": tf32 NT, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.62 3.50 0.75),
+    sm90!("gemm_tf32_sm90_32x128_nt": tf32 NT, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.30 2.25 0.60),
+    sm90!("gemm_tf32_sm90_16x128_nt": tf32 NT, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.16 2.00 0.60),
+    sm90!("gemm_tf32_sm90_64x128_nn": tf32 NN, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.38 2.25 0.75),
+    sm90!("gemm_tf32_sm90_32x128_nn": tf32 NN, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.20 1.75 0.60),
+    sm90!("gemm_tf32_sm90_16x128_nn": tf32 NN, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 2.50 0.60),
     KernelSpec::mma(
         "gemm_tf32x3_mma_128x128",
         Arithmetic::Tf32x3,
@@ -1293,14 +1348,70 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_440,
+        229_472,
         Cost::measured(0.773, 0.773, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.820, 0.820, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_nt_sm90",
+        [Access::RowVector, Access::ColVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.785, 0.785, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.840, 0.840, 1, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x256_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
+        229_472,
+        Cost::measured(0.805, 0.805, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x128_sm90",
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_136,
+        131_168,
         Cost::measured(0.755, 0.755, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.780, 0.780, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_nt_sm90",
+        [Access::RowVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.770, 0.770, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.785, 0.785, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_copied(
+        "ffma_specialized_128x128_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
+        131_168,
+        Cost::measured(0.780, 0.780, 1, 4.5, 0.75),
     ),
 ];
 

@@ -488,7 +488,7 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::problem::{Activation, DType};
+    use crate::gemm::problem::{Activation, DType, MAX_BATCH_DIMS};
 
     #[test]
     fn every_kernel_that_a_plan_names_takes_its_problem() {
@@ -531,6 +531,22 @@ mod tests {
         assert_eq!(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m4");
         assert_eq!(kernel(8, 4096, 4096, OperandLayout::row_major(4096)), "gemv_axpy_m8");
         assert_eq!(kernel(4096, 1, 4096, OperandLayout::row_major(1)), "gemv_dot_n1");
+    }
+
+    #[test]
+    fn narrow_results_get_kernels_of_their_width() {
+        let kernel = |m, n, k, batch| {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.precision = Precision::Fp32Strict;
+            problem.batch_dims[MAX_BATCH_DIMS - 1] = batch;
+            problem.a = problem.a.with_batch_strides([0, 0, 0, (m * k) as i64]);
+            problem.b = problem.b.with_batch_strides([0, 0, 0, (k * n) as i64]);
+            problem.d = problem.d.with_batch_strides([0, 0, 0, (m * n) as i64]);
+            Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
+        };
+        assert_eq!(kernel(4096, 10, 784, 1), "gemv_panel_n16");
+        assert_eq!(kernel(128, 32, 128, 384), "ffma_128x32");
+        assert_eq!(kernel(512, 64, 512, 128), "ffma_pipelined_128x64");
     }
 
     #[test]
@@ -591,7 +607,7 @@ mod tests {
             let [Some(a), Some(b)] = odd.repacks else {
                 panic!("{odd}")
             };
-            assert!(b.offset >= a.offset + a.bytes && b.offset % repack::ALIGN == 0, "{odd}");
+            assert!(b.offset >= a.offset + a.bytes && b.offset.is_multiple_of(repack::ALIGN), "{odd}");
             assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
             let at = odd.addresses(&Addresses::default(), 1 << 20);
             assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));

@@ -26,12 +26,12 @@ impl StreamK {
         // One wave more than the rest is cut: a tile then has two pieces, or three.
         let whole_tiles = waves.saturating_sub(1) * sms as usize;
         let cut_steps = (tiles - whole_tiles) * steps;
-        let cuts = tiles % sms as usize != 0 && cut_steps < i32::MAX as usize - sms as usize;
+        let cuts = !tiles.is_multiple_of(sms as usize) && cut_steps < i32::MAX as usize - sms as usize;
         let shortest = cut_steps.div_ceil(sms as usize).max(1);
         // The shortest length from there on that divides a tile.
         let even = (2..=steps)
             .rev()
-            .find(|&pieces| steps % pieces == 0 && steps / pieces >= shortest);
+            .find(|&pieces| steps.is_multiple_of(pieces) && steps / pieces >= shortest);
         let even = even
             .map(|pieces| steps / pieces)
             .filter(|&length| length != shortest && waves == 0);
@@ -58,7 +58,7 @@ impl StreamK {
 
     /// Whether some block works on two tiles.
     pub const fn straddles(&self) -> bool {
-        self.cut_steps % self.ranges != 0 || self.steps % self.share() != 0
+        !self.cut_steps.is_multiple_of(self.ranges) || !self.steps.is_multiple_of(self.share())
     }
 
     /// Bytes of the workspace for tiles of `outputs` elements: two flags a block, the sums of pieces that are left behind,

@@ -3,8 +3,7 @@
 /// Batch dimensions of one launch.
 pub const MAX_OUTER_DIMS: usize = 6;
 
-/// Division of a number below 2³¹ by a fixed one: `(n · multiplier) >> 32 >> shift`, or the shift alone where the
-/// multiplier is 0.
+/// Division of a number below 2³¹ by a fixed one: `(2n · multiplier) >> 32 >> shift`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Divisor {
@@ -19,24 +18,17 @@ impl Divisor {
 
     /// Divides by `value`, from 1 to below [`Divisor::LIMIT`].
     ///
-    /// With 2^(l−1) < d ≤ 2^l the multiplier ⌈2^(31+l) / d⌉ fits in 32 bits, and exceeds the true ratio by less than
-    /// d / 2^(31+l) in relation; for n < 2³¹ the surplus of the quotient is below n · d / 2^(31+l) / d < 1 / d, too
+    /// With 2^(l−1) < d ≤ 2^l the multiplier ⌈2^(31+l) / d⌉ lies between 2³¹ and 2³², and exceeds the true ratio by less
+    /// than d / 2^(31+l) in relation; for n < 2³¹ the surplus of the quotient is below n · d / 2^(31+l) / d < 1 / d, too
     /// little to reach the next whole number.
     pub const fn new(value: u32) -> Self {
         debug_assert!(value >= 1 && (value as u64) < Self::LIMIT);
-        if value.is_power_of_two() {
-            return Divisor {
-                value,
-                multiplier: 0,
-                shift: value.trailing_zeros(),
-            };
-        }
-        let log = 32 - (value - 1).leading_zeros();
+        let log = u32::BITS - (value - 1).leading_zeros();
         let multiplier = (1u64 << (31 + log)).div_ceil(value as u64);
         Divisor {
             value,
             multiplier: multiplier as u32,
-            shift: log - 1,
+            shift: log,
         }
     }
 
@@ -47,12 +39,8 @@ impl Divisor {
 
     /// The quotient as the kernels compute it.
     pub const fn quotient(self, number: u32) -> u32 {
-        let high = if self.multiplier == 0 {
-            number
-        } else {
-            ((number as u64 * self.multiplier as u64) >> 32) as u32
-        };
-        high >> self.shift
+        let high = (2 * number as u64 * self.multiplier as u64) >> 32;
+        high as u32 >> self.shift
     }
 }
 

@@ -441,7 +441,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752, from From::Bytes(8 << 20); 2 => 64 by 64, 64, shared 43008, from From::Bytes(4 << 20); 4 => 64 by 64, 256, shared 65536, from From::BeyondL2; 8 => 32 by 32, 256, shared 43008, from From::BeyondL2;),
+        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752, from From::Bytes(8 << 20); 2 => 64 by 64, 64, shared 43008, from From::Bytes(6 << 20); 4 => 64 by 64, 256, shared 65536, from From::BeyondL2; 8 => 32 by 32, 256, shared 43008, from From::BeyondL2;),
         needs: Needs {
             only_capability: Some(90),
             unit_strides: true,
@@ -520,7 +520,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_10_registers"; 1 => 128 by 128, 64; 2 => 64 by 64, 64; 4 => 32 by 64, 64; 8 => 64 by 16, 128;),
+        instances: instances!("transpose_10_registers"; 1 => 128 by 128, 64; 2 => 64 by 64, 64; 4 => 32 by 64, 64; 8 => 32 by 16, 64, from From::Bytes(4 << 20);),
         needs: Needs {
             unit_strides: true,
             aligned: true,
