@@ -1,7 +1,6 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
 use super::args::GemmArgs;
-use super::kernels::Arithmetic;
 use super::plan::{Addresses, Plan};
 use crate::device::{CurrentContext, KeptScratch};
 use crate::error::{Error, Result};
@@ -190,9 +189,8 @@ unsafe fn launch_in(
     }
     let mut attributes = [cluster_attribute(plan.cluster), early_attribute()];
     // Kernels that use the copy engine wait by themselves for the kernels before them, so they may start while operands are
-    // still being written. Tried with those on tensor cores only.
-    let tried = kernel.copy_boxes.is_some() && kernel.arithmetic != Arithmetic::Ffma;
-    let early = plan.repacks != [None; 2] && tried && early_starts();
+    // still being written.
+    let early = plan.repacks != [None; 2] && kernel.copy_boxes.is_some() && early_starts();
     let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
