@@ -47,7 +47,7 @@ struct TransposeArgs {
     uint16_t streaming;       // 1: more than the L2 holds, so that nobody will find it there
     uint32_t outer_dims;      // batch dimensions in use
     uint32_t outer_count;     // matrices of this launch, the product of their extents
-    uint32_t reserved;        // 0
+    uint32_t gaps;            // 1: rows or matrices of the destination do not follow one another without gaps
     OuterDim outer[kMaxOuterDims];   // innermost first
 };
 

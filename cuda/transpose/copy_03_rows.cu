@@ -2,11 +2,11 @@
 // split of attention heads, and for views that leave gaps between rows.
 //
 // The destination is written from front to back; each thread works out where an element comes from, and where it goes to
-// if rows of the destination have gaps between them. Three things make that as cheap as a copy: the plan widens the element to up to 16 bytes, as far as row length and alignment allow, so
-// that there are few of them; divisions are multiplications prepared on the host; and every thread has several loads
-// under way before its first store: four for data that comes from memory, two where the L2 holds it and more blocks
-// start sooner. A column stride other than 1 is allowed (then nothing is widened): this kernel
-// takes whatever no other kernel can.
+// if rows of the destination have gaps between them. Three things make that as cheap as a copy: the plan widens the element to
+// up to 16 bytes, as far as row length and alignment allow, so that there are few of them; divisions are multiplications
+// prepared on the host; and every thread has several loads under way before its first store: four for data that comes from
+// memory, two where the L2 holds it and more blocks start sooner. A column stride other than 1 is allowed (then nothing is
+// widened): this kernel takes whatever no other kernel can.
 // Here `tiles_inner` divides by the columns of a row and `tiles_matrix` by the rows of a matrix.
 // Origin: this project.
 // Traffic: each element is read once and written once; rows below 32 bytes are read in sectors of 32. Arithmetic: about
@@ -31,12 +31,6 @@ struct Place {
         rest = next;
     }
 };
-
-// Whether rows of the destination, or matrices of one row, lie apart.
-__device__ __forceinline__ bool has_gaps(const TransposeArgs& args) {
-    const int64_t cols = args.tiles_inner.value, rows = args.tiles_matrix.value;
-    return (rows > 1 && args.dst_row_stride != cols) || (args.outer_dims > 0 && args.outer[0].dst_stride != rows * cols);
-}
 
 // A thread copies UNROLL elements, and takes one step of all their divisions after the other: few instructions to fetch,
 // and nobody's load waits for a neighbour's arithmetic. Elements beyond the last are read as the last one again and not
@@ -75,7 +69,7 @@ __device__ __forceinline__ void copy_elements(const TransposeArgs& args) {
 template <int SIZE, int UNROLL>
 __device__ __forceinline__ void copy_rows(const TransposeArgs& args) {
     ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
-    if (has_gaps(args)) {
+    if (args.gaps) {
         copy_elements<SIZE, UNROLL, true>(args);
     } else {
         copy_elements<SIZE, UNROLL, false>(args);

@@ -607,7 +607,10 @@ mod tests {
             let [Some(a), Some(b)] = odd.repacks else {
                 panic!("{odd}")
             };
-            assert!(b.offset >= a.offset + a.bytes && b.offset.is_multiple_of(repack::ALIGN), "{odd}");
+            assert!(
+                b.offset >= a.offset + a.bytes && b.offset.is_multiple_of(repack::ALIGN),
+                "{odd}"
+            );
             assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
             let at = odd.addresses(&Addresses::default(), 1 << 20);
             assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));

@@ -101,8 +101,8 @@ pub struct TransposeArgs {
     pub outer_dims: u32,
     /// Matrices of this launch
     pub outer_count: u32,
-    /// 0
-    pub reserved: u32,
+    /// Whether rows or matrices of the destination have gaps between them
+    pub gaps: u32,
     /// The batch dimensions, innermost first
     pub outer: [OuterDim; MAX_OUTER_DIMS],
 }

@@ -66,7 +66,7 @@ impl Needs {
 
 /// From how much data on the planner takes a kernel: for less, another one starts sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum Threshold {
     /// Any number of bytes.
     Any,
     /// So many bytes.
@@ -75,12 +75,12 @@ pub enum From {
     BeyondL2,
 }
 
-impl From {
+impl Threshold {
     fn reached(self, bytes: usize, device: &DeviceInfo) -> bool {
         match self {
-            From::Any => true,
-            From::Bytes(least) => bytes >= least,
-            From::BeyondL2 => streams(bytes, device),
+            Threshold::Any => true,
+            Threshold::Bytes(least) => bytes >= least,
+            Threshold::BeyondL2 => streams(bytes, device),
         }
     }
 }
@@ -101,7 +101,7 @@ pub enum Choice {
         /// Smaller is tried first.
         order: u32,
         /// Only from so much data on.
-        from: From,
+        from: Threshold,
         /// Only where the short side has fewer bytes, or, in unaligned matrices, is any that the kernel takes; 0: any.
         max_short_bytes: usize,
     },
@@ -121,7 +121,7 @@ pub struct Instance {
     /// Threads of a block.
     pub threads: u32,
     /// The planner takes it only from so much data on, for this size of element.
-    pub from: From,
+    pub from: Threshold,
     /// Bytes of dynamic shared memory of a block: more than its tile needs where fewer blocks on a multiprocessor are
     /// faster, because memory then changes between fewer of its rows.
     pub dynamic_shared: u32,
@@ -277,7 +277,7 @@ fn aligned(matrices: &Matrices, element_size: usize, align: usize) -> bool {
 /// What an instance leaves out of [`instances`] is no condition.
 macro_rules! from {
     () => {
-        From::Any
+        Threshold::Any
     };
     ($from:expr) => {
         $from
@@ -301,7 +301,7 @@ macro_rules! instances {
 }
 
 /// From here on throughput counts for more than how soon a kernel starts.
-const MANY_BYTES: From = From::Bytes(4 << 20);
+const MANY_BYTES: Threshold = Threshold::Bytes(4 << 20);
 
 /// Every kernel: the copies, then the transpositions, in the order of the ladder.
 pub const TABLE: &[TransposeKernel] = &[
@@ -341,7 +341,7 @@ pub const TABLE: &[TransposeKernel] = &[
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 1,
-            from: From::BeyondL2,
+            from: Threshold::BeyondL2,
             max_short_bytes: 0,
         },
     },
@@ -357,7 +357,7 @@ pub const TABLE: &[TransposeKernel] = &[
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 2,
-            from: From::Any,
+            from: Threshold::Any,
             max_short_bytes: 0,
         },
     },
@@ -397,7 +397,7 @@ pub const TABLE: &[TransposeKernel] = &[
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 7,
-            from: From::Any,
+            from: Threshold::Any,
             max_short_bytes: 0,
         },
     },
@@ -429,7 +429,7 @@ pub const TABLE: &[TransposeKernel] = &[
         },
         choice: Choice::Preferred {
             order: 4,
-            from: From::BeyondL2,
+            from: Threshold::BeyondL2,
             max_short_bytes: 0,
         },
     },
@@ -441,7 +441,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752, from From::Bytes(8 << 20); 2 => 64 by 64, 64, shared 43008, from From::Bytes(6 << 20); 4 => 64 by 64, 256, shared 65536, from From::BeyondL2; 8 => 32 by 32, 256, shared 43008, from From::BeyondL2;),
+        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752, from Threshold::Bytes(8 << 20); 2 => 64 by 64, 64, shared 43008, from Threshold::Bytes(6 << 20); 4 => 64 by 64, 256, shared 65536, from Threshold::BeyondL2; 8 => 32 by 32, 256, shared 43008, from Threshold::BeyondL2;),
         needs: Needs {
             only_capability: Some(90),
             unit_strides: true,
@@ -451,7 +451,7 @@ pub const TABLE: &[TransposeKernel] = &[
         },
         choice: Choice::Preferred {
             order: 3,
-            from: From::Any,
+            from: Threshold::Any,
             max_short_bytes: 0,
         },
     },
@@ -463,7 +463,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Shifted,
         walk_rows: true,
-        instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from From::BeyondL2;),
+        instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from Threshold::BeyondL2;),
         needs: Needs {
             unit_strides: true,
             ..Needs::NOTHING
@@ -520,7 +520,7 @@ pub const TABLE: &[TransposeKernel] = &[
         moves: Moves::Matrices,
         tiling: Tiling::Tiles,
         walk_rows: true,
-        instances: instances!("transpose_10_registers"; 1 => 128 by 128, 64; 2 => 64 by 64, 64; 4 => 32 by 64, 64; 8 => 32 by 16, 64, from From::Bytes(4 << 20);),
+        instances: instances!("transpose_10_registers"; 1 => 128 by 128, 64; 2 => 64 by 64, 64; 4 => 32 by 64, 64; 8 => 32 by 16, 64, from Threshold::Bytes(4 << 20);),
         needs: Needs {
             unit_strides: true,
             aligned: true,
@@ -528,7 +528,7 @@ pub const TABLE: &[TransposeKernel] = &[
         },
         choice: Choice::Preferred {
             order: 5,
-            from: From::Any,
+            from: Threshold::Any,
             max_short_bytes: 0,
         },
     },

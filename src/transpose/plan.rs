@@ -196,7 +196,7 @@ impl Piece {
             streaming: plan.streaming as u16,
             outer_dims: m.outer.len() as u32,
             outer_count: m.count() as u32,
-            reserved: 0,
+            gaps: u32::from(m.leaves_gaps()),
             outer,
         }
     }
@@ -345,6 +345,32 @@ mod tests {
             .unwrap()
             .aligned_to(256);
         TransposePlan::new(&problem, device).unwrap()
+    }
+
+    #[test]
+    fn gaps_in_the_destination_are_seen_in_every_dimension() {
+        let gaps = |dst: [i64; 3]| {
+            let extents = [3, 4, 5];
+            let src = [1000, 100, 1];
+            let axes = (0..3).map(|i| Axis {
+                extent: extents[i],
+                src: src[i],
+                dst: dst[i],
+            });
+            let plan = TransposePlan::named(
+                "copy_03_rows",
+                &TransposeProblem::strided(axes.collect(), 4),
+                &DeviceInfo::H100,
+            );
+            let plan = plan.unwrap();
+            let Step::Launch { kernel, pieces, .. } = &plan.step else {
+                panic!("{plan} launches nothing");
+            };
+            pieces[0].args(&plan, kernel, 0, 0).gaps
+        };
+        assert_eq!(gaps([20, 5, 1]), 0);
+        assert_eq!(gaps([32, 8, 1]), 1, "after each row");
+        assert_eq!(gaps([24, 5, 1]), 1, "after each matrix");
     }
 
     #[test]

@@ -71,6 +71,21 @@ impl Matrices {
     pub fn count(&self) -> usize {
         self.outer.iter().map(|axis| axis.extent).product()
     }
+
+    /// Whether rows, taken one after the other as they are in the destination, leave room between them there.
+    pub fn leaves_gaps(&self) -> bool {
+        let mut end = self.cols as i64;
+        let rows = Axis {
+            extent: self.rows,
+            src: self.src_row,
+            dst: self.dst_row,
+        };
+        std::iter::once(&rows).chain(self.outer.iter().rev()).any(|axis| {
+            let gap = axis.extent > 1 && axis.dst != end;
+            end *= axis.extent as i64;
+            gap
+        })
+    }
 }
 
 /// What kind of movement a problem is.
