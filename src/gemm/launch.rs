@@ -56,6 +56,11 @@ impl<'a> Workspace<'a> {
                 }
                 if place.is_some() || all.len() < MAX_KEEPING_STREAMS {
                     let address = allocate(bytes, context, stream)?;
+                    // Kernels may look at flags here that nobody has raised yet. What those say does not matter, but that
+                    // memory was never written would be reported by the tools that look for it.
+                    // SAFETY: the memory was allocated on this stream just now, and has so many bytes.
+                    unsafe { result::memset_d8_async(address, 0, bytes, stream) }
+                        .map_err(|e| Error::driver("clearing the workspace of a product", e))?;
                     if let Some(place) = place {
                         let small = all.swap_remove(place);
                         free(small.address, stream)?;
