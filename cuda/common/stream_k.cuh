@@ -21,7 +21,8 @@
 // Flags need no memset. They are in the workspace, whose old contents may be anything, and are raised to the epoch of the
 // launch, a 64-bit number that no other launch has. When a CUDA graph repeats a launch, its epoch is the same again: so the
 // owner takes all flags down, as soon as every finisher has said what it does and will not look at them any more.
-// (compute-sanitizer's initcheck reports those looks at flags that nobody has raised yet: 8 bytes, in said(). That is meant.)
+// (A workspace that a stream keeps was cleared once, when it was allocated, for the sake of tools that look for reads of memory
+// that was never written: said() reads flags that nobody has raised yet.)
 #pragma once
 
 #include "gemm_args.cuh"
