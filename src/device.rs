@@ -264,8 +264,10 @@ mod cuda {
             let module = self.module(file)?;
             let name = std::ffi::CString::new(entry).map_err(|_| Error::MissingKernel { file, entry })?;
             // SAFETY: the module was loaded in the context that is current on this thread.
-            let handle = unsafe { result::module::get_function(module.0, name) }
-                .map_err(|_| Error::MissingKernel { file, entry })?;
+            let handle = unsafe { result::module::get_function(module.0, name) }.map_err(|e| match e.0 {
+                sys::CUresult::CUDA_ERROR_NOT_FOUND => Error::MissingKernel { file, entry },
+                _ => Error::driver("looking up a kernel", e),
+            })?;
             /// A kernel may use this much dynamic shared memory without opting in.
             const DEFAULT_DYNAMIC_SHARED: u32 = 48 << 10;
             if shared > DEFAULT_DYNAMIC_SHARED {

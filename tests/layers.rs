@@ -20,6 +20,7 @@ on_every_device!(
     a_gated_layer_is_candles,
     other_dtypes_are_candles,
     a_layer_learns,
+    fused_layers_learn_the_digits_as_well,
     errors_name_the_shapes,
 );
 
@@ -218,7 +219,10 @@ fn gates_multiply_after_the_activation(device: &Device) -> Result<()> {
 fn prepared_weights_give_the_same_results(device: &Device) -> Result<()> {
     for (inputs, outputs) in [(33, 17), (64, 48), (1, 5), (7, 1)] {
         let base = random(&[outputs + 1, inputs], device);
+        // Dense, but not from 16 bytes on.
+        let flat = random(&[outputs * inputs + 1], device);
         for w in [
+            flat.narrow(0, 1, outputs * inputs)?.reshape((outputs, inputs))?,
             base.narrow(0, 0, outputs)?,
             base.narrow(0, 1, outputs)?,
             random(&[inputs, outputs], device).t()?,
@@ -233,6 +237,7 @@ fn prepared_weights_give_the_same_results(device: &Device) -> Result<()> {
                 panic!("rows are dense")
             };
             assert!(rows.is_multiple_of(4) || outputs == 1, "{rows}");
+            assert!(prepared.weight().layout().start_offset().is_multiple_of(4));
             let error = worst(&prepared.forward(&x)?, &plain)?;
             assert!(error < tolerance(inputs), "{inputs}→{outputs}: {error:e}");
         }
@@ -404,6 +409,75 @@ fn a_layer_learns(device: &Device) -> Result<()> {
     assert!((ours - candle).abs() < 1e-2 * candle.abs(), "{ours} and {candle}");
     let before = target.sqr()?.mean_all()?.to_scalar::<f32>()?;
     assert!(ours < 0.5 * before, "{ours} after training, {before} before");
+    Ok(())
+}
+
+/// The handwritten digits of the mlp example: images (rows, 64) and classes, those to learn from and, one in five, others.
+fn digits(device: &Device) -> Result<[(Tensor, Tensor); 2]> {
+    let project = [env!("CARGO_MANIFEST_DIR"), "."].map(std::path::Path::new);
+    let folder = project.into_iter().find(|folder| folder.exists()).unwrap();
+    let text = std::fs::read_to_string(folder.join("examples/data/optdigits.csv"))?;
+    let parts = [false, true].map(|held_out| {
+        let lines = text.lines().skip(1).enumerate();
+        let lines = lines.filter(|(i, _)| (i % 5 == 0) == held_out);
+        let (mut pixels, mut classes) = (Vec::new(), Vec::new());
+        for (_, line) in lines {
+            let mut numbers = line.split(',').map(|number| number.parse::<u32>().unwrap());
+            classes.extend(numbers.next());
+            pixels.extend(numbers.map(|pixel| pixel as f32 / 16.0));
+        }
+        (pixels, classes)
+    });
+    let tensors = |(pixels, classes): (Vec<f32>, Vec<u32>)| -> Result<(Tensor, Tensor)> {
+        let rows = classes.len();
+        let images = Tensor::from_vec(pixels, (rows, 64), device)?;
+        Ok((images, Tensor::from_vec(classes, rows, device)?))
+    };
+    let [learned, held_out] = parts;
+    Ok([tensors(learned)?, tensors(held_out)?])
+}
+
+fn fused_layers_learn_the_digits_as_well(device: &Device) -> Result<()> {
+    const BATCH: usize = 32;
+    let [(images, classes), (others, other_classes)] = digits(device)?;
+    let start = [(64, 48), (48, 10)].map(|(inputs, outputs)| {
+        let weight = Tensor::randn(0f32, (1.0 / inputs as f32).sqrt(), (outputs, inputs), device);
+        (weight.unwrap(), Tensor::zeros(outputs, DType::F32, device).unwrap())
+    });
+    let accuracy = |fused: bool| -> Result<f64> {
+        let mut vars = Vec::new();
+        for (weight, bias) in &start {
+            vars.push(Var::from_tensor(&weight.copy()?)?);
+            vars.push(Var::from_tensor(&bias.copy()?)?);
+        }
+        let forward = |x: &Tensor| -> Result<Tensor> {
+            let tensor = |i: usize| vars[i].as_tensor().clone();
+            if fused {
+                let hidden = Linear::new(tensor(0), Some(tensor(1))).with_activation(Activation::Relu);
+                Linear::new(tensor(2), Some(tensor(3))).forward(&hidden.forward(x)?)
+            } else {
+                let hidden = candle_nn::Linear::new(tensor(0), Some(tensor(1))).forward(x)?.relu()?;
+                candle_nn::Linear::new(tensor(2), Some(tensor(3))).forward(&hidden)
+            }
+        };
+        for epoch in 0..30 {
+            let rate = 0.3 / (1.0 + epoch as f64 / 10.0);
+            for at in (0..images.dim(0)? - BATCH).step_by(BATCH) {
+                let logits = forward(&images.narrow(0, at, BATCH)?)?;
+                let loss = candle_nn::loss::cross_entropy(&logits, &classes.narrow(0, at, BATCH)?)?;
+                let gradients = loss.backward()?;
+                for var in &vars {
+                    let step = (gradients.get(var).unwrap() * rate)?;
+                    var.set(&(var.as_tensor().detach() - step)?)?;
+                }
+            }
+        }
+        let right = forward(&others)?.argmax(D::Minus1)?.eq(&other_classes)?;
+        right.to_dtype(DType::F64)?.mean_all()?.to_scalar()
+    };
+    let (ours, candle) = (accuracy(true)?, accuracy(false)?);
+    assert!(ours > 0.93 && candle > 0.93, "{ours} and {candle}");
+    assert!((ours - candle).abs() < 0.01, "{ours} and {candle}");
     Ok(())
 }
 

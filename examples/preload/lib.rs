@@ -11,6 +11,7 @@ mod driver;
 
 use candle_sgemm::{matmul_override, Precision};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
 
 /// What the environment asks for.
@@ -85,9 +86,9 @@ fn start() -> Result<(), String> {
     driver::load()?;
     // SAFETY: a C string; the result is only compared.
     if unsafe { libc::dlsym(libc::RTLD_NEXT, c"cublasCreate_v2".as_ptr()) }.is_null() {
-        eprintln!(
-            "candle-sgemm: this program has not loaded cuBLAS: no product can be taken over unless it does so later"
-        );
+        say(format_args!(
+            "this program has not loaded cuBLAS: no product can be taken over unless it does so later"
+        ));
     }
     matmul_override::set_precision(settings.precision);
     matmul_override::log_calls(settings.log == Log::Calls);
@@ -100,14 +101,19 @@ fn start() -> Result<(), String> {
     Ok(())
 }
 
+/// A line on stderr; one that cannot be written is lost, for a panic would end the program.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "candle-sgemm: {line}");
+}
+
 extern "C" fn summary() {
-    eprintln!("candle-sgemm: {}", matmul_override::stats());
+    say(format_args!("{}", matmul_override::stats()));
 }
 
 extern "C" fn on_load() {
     // A panic must not reach the loader; its message is on stderr.
     if let Ok(Err(reason)) = std::panic::catch_unwind(start) {
-        eprintln!("candle-sgemm: products stay with cuBLAS: {reason}");
+        say(format_args!("products stay with cuBLAS: {reason}"));
     }
 }
 

@@ -80,7 +80,7 @@ impl Linear {
         }
         let weight = self.weight.detach();
         let weight = match padding {
-            0 => weight.copy()?.contiguous()?,
+            0 => weight.force_contiguous()?,
             _ => weight
                 .contiguous()?
                 .pad_with_zeros(1, 0, padding)?

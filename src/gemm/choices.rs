@@ -18,7 +18,11 @@ pub struct Choice {
     /// Slices of k.
     pub split_k: u32,
     /// Ranges into which stream-K cuts k; 0: none.
+    #[serde(default)]
     pub stream_ranges: u32,
+    /// Whether A and B are written anew beforehand.
+    #[serde(default)]
+    pub repacked: [bool; 2],
     /// Its time, in µs.
     pub us: f64,
 }
@@ -112,6 +116,7 @@ mod tests {
             kernel: kernel.into(),
             split_k: 2,
             stream_ranges: 0,
+            repacked: [false, true],
             us: 12.5,
         }
     }

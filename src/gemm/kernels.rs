@@ -119,7 +119,7 @@ pub enum Grid {
 pub enum SplitK {
     /// Not at all.
     Never,
-    /// The slices of a tile are the blocks of a cluster (2, 4 or 8), which add their sums through distributed shared
+    /// The slices of a tile are the blocks of a cluster (2 to 8), which add their sums through distributed shared
     /// memory. Compute capability 9.0 and newer; elsewhere k stays whole.
     Cluster,
     /// The last tiles are cut into ranges of equal length, one a block, whatever the number of tiles, and pieces come

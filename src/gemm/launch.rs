@@ -30,7 +30,8 @@ enum Source<'a> {
 /// So much a stream may keep: what stream-K takes on 132 multiprocessors with the larger tile.
 const MAX_KEPT_BYTES: usize = 34 << 20;
 
-/// So many streams of a context may keep scratch memory.
+/// So many streams of a context may keep scratch memory. A stream that is destroyed keeps its place: what still uses the
+/// memory cannot be known then.
 const MAX_KEEPING_STREAMS: usize = 4;
 
 impl<'a> Workspace<'a> {
@@ -59,17 +60,20 @@ impl<'a> Workspace<'a> {
                     // Kernels may look at flags here that nobody has raised yet. What those say does not matter, but that
                     // memory was never written would be reported by the tools that look for it.
                     // SAFETY: the memory was allocated on this stream just now, and has so many bytes.
-                    unsafe { result::memset_d8_async(address, 0, bytes, stream) }
-                        .map_err(|e| Error::driver("clearing the workspace of a product", e))?;
-                    if let Some(place) = place {
-                        let small = all.swap_remove(place);
-                        free(small.address, stream)?;
+                    if let Err(error) = unsafe { result::memset_d8_async(address, 0, bytes, stream) } {
+                        // The first error is the one to report.
+                        let _ = free(address, stream);
+                        return Err(Error::driver("clearing the workspace of a product", error));
                     }
+                    let small = place.map(|place| all.swap_remove(place));
                     all.push(KeptScratch {
                         stream: id,
                         address,
                         bytes,
                     });
+                    if let Some(small) = small {
+                        free(small.address, stream)?;
+                    }
                     return Ok(Workspace {
                         address,
                         source: Source::Kept(all),
@@ -91,8 +95,26 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// The driver's number for a stream, unless it is being captured.
+/// Gives back what a stream keeps, in the stream's order: before it is destroyed.
+pub(super) fn forget(stream: sys::CUstream, context: &CurrentContext) -> Result<()> {
+    let Some(id) = id_outside_captures(stream) else {
+        return Ok(());
+    };
+    let mut all = context.kept_scratch();
+    match all.iter().position(|kept| kept.stream == id) {
+        Some(place) => free(all.swap_remove(place).address, stream),
+        None => Ok(()),
+    }
+}
+
+/// The driver's number for a stream, unless it is being captured, or is the handle that stands for another stream in
+/// every thread.
 fn id_outside_captures(stream: sys::CUstream) -> Option<u64> {
+    /// `CU_STREAM_PER_THREAD`
+    const PER_THREAD: usize = 2;
+    if stream as usize == PER_THREAD {
+        return None;
+    }
     let mut id = 0;
     // SAFETY: the stream is alive for the length of this call (the caller of `launch` vouches for it), and `id` outlives it.
     unsafe {

@@ -61,7 +61,12 @@ pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, R
     for ((layout, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
         let access = layout.access(size[0], size[1], problem.dtype);
         if let Some(order) = wanted(access, needs) {
-            let written = Repack::new(*layout, order, size, problem)?;
+            let written = match Repack::new(*layout, order, size, problem) {
+                Some(written) => written,
+                // A kernel that takes anything takes this operand as it lies.
+                None if needs.is_empty() => continue,
+                None => return None,
+            };
             *layout = written.to;
             *repack = Some(written);
         }

@@ -2,7 +2,7 @@
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
 
 use super::choices::{Choice, Choices};
-use super::launch::launch;
+use super::launch::{forget, launch};
 use super::plan::{Addresses, Plan};
 use super::problem::{GemmProblem, OperandLayout};
 use crate::device::CurrentContext;
@@ -60,6 +60,7 @@ pub fn tune(problem: &GemmProblem) -> Result<Plan> {
         kernel: plan.kernel.name.to_string(),
         split_k: plan.split_k,
         stream_ranges: plan.stream_ranges(),
+        repacked: repacked(&plan),
         us,
     };
     if let Err(error) = choices.insert(&problem, choice) {
@@ -93,8 +94,14 @@ fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> O
     Plan::candidates(problem, context.info()).find(|plan| {
         plan.kernel.name == choice.kernel
             && (plan.split_k, plan.stream_ranges()) == (choice.split_k, choice.stream_ranges)
+            && repacked(plan) == choice.repacked
             && plan.is_built()
     })
+}
+
+/// Which of A and B a plan writes anew.
+fn repacked(plan: &Plan) -> [bool; 2] {
+    plan.repacks.map(|repack| repack.is_some())
 }
 
 /// The fastest candidate and its time in µs.
@@ -122,6 +129,7 @@ fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64
 
 /// A stream with two events and operands full of random numbers, all given back at the end.
 struct Bench {
+    context: CurrentContext,
     stream: sys::CUstream,
     events: [sys::CUevent; 2],
     memory: Vec<sys::CUdeviceptr>,
@@ -133,6 +141,7 @@ impl Bench {
         let say = |e| Error::driver("preparing to time kernels", e);
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(say)?;
         let mut bench = Bench {
+            context: context.clone(),
             stream,
             events: [std::ptr::null_mut(); 2],
             memory: Vec::new(),
@@ -235,6 +244,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         // An error here has no one to go to, and what failed before has been reported.
+        let _ = forget(self.stream, &self.context);
         // SAFETY: all of these were made by this value, and nothing uses them any more.
         unsafe {
             for &address in &self.memory {

@@ -39,6 +39,8 @@ pub use stats::{ShapeStats, Stats, Times};
 use crate::gemm::Precision;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -165,14 +167,21 @@ struct Counts {
 
 static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
 
+/// A line on stderr. One that cannot be written, to a closed pipe for example, is lost: a panic would end the program, which
+/// comes here from C.
+#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "candle-sgemm: {line}");
+}
+
 /// Counts and, if asked to, reports what became of a call.
 #[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
 fn record(call: &Call, outcome: Outcome) {
     if LOG_CALLS.load(Ordering::Relaxed) {
         match &outcome {
-            Outcome::Taken(_, precision, kernel) => eprintln!("candle-sgemm: {call}, {precision}: {kernel}"),
-            Outcome::PassedOn(reason) => eprintln!("candle-sgemm: {call}: passed on: {reason}"),
-            Outcome::Failed(message) => eprintln!("candle-sgemm: {call}: failed, computed by cuBLAS: {message}"),
+            Outcome::Taken(_, precision, kernel) => say(format_args!("{call}, {precision}: {kernel}")),
+            Outcome::PassedOn(reason) => say(format_args!("{call}: passed on: {reason}")),
+            Outcome::Failed(message) => say(format_args!("{call}: failed, computed by cuBLAS: {message}")),
         }
     }
     let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -57,7 +57,7 @@ impl Real {
                     return found as usize;
                 }
             }
-            eprintln!("candle-sgemm: this process has no cuBLAS with {:?}", self.name);
+            super::say(format_args!("this process has no cuBLAS with {:?}", self.name));
             0
         });
         (address != 0).then_some(address)
