@@ -14,7 +14,8 @@ use cudarc::driver::{result, sys};
 ///
 /// - A CUDA context is current on this thread and `stream` belongs to it.
 /// - `src` and `dst` are device addresses of that context, multiples of the problem's `align`. From `src` on lies every
-///   element that the problem reaches; from `dst` on there is room for all of them.
+///   element that the problem reaches; from `dst` on there is room for all of them. The 16 bytes around the first and the last
+///   element, from a multiple of 16 to the next, may be read too: they are part of the same allocation anywhere.
 /// - The two do not overlap, and both live until the stream has passed the launch.
 ///
 /// # Errors
