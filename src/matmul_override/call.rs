@@ -510,26 +510,10 @@ mod tests {
             ..matrix(4, 16)
         };
         assert_eq!(reason(Call { b: odd, ..good }, 1.0), Some(PassedOn::Arguments));
-        assert_eq!(
-            reason(
-                Call {
-                    c: matrix(4, 0),
-                    ..good
-                },
-                1.0
-            ),
-            Some(PassedOn::Overlap)
-        );
-        assert_eq!(
-            reason(
-                Call {
-                    c: matrix(4, 15),
-                    ..good
-                },
-                1.0
-            ),
-            Some(PassedOn::Overlap)
-        );
+        for overlapping in [matrix(4, 0), matrix(4, 15)] {
+            let call = Call { c: overlapping, ..good };
+            assert_eq!(reason(call, 1.0), Some(PassedOn::Overlap));
+        }
         // Side by side in a wider matrix.
         assert_eq!(
             reason(
