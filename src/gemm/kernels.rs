@@ -187,7 +187,7 @@ impl Needs {
 const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
 /// Ways of access with a unit row stride.
 const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
-/// Columns (or rows) of the streamed matrix that a block of the `dot` kernels takes.
+/// Rows of the streamed matrix that a block of the `dot` kernels for few columns takes.
 const DOT_LINES: u32 = 4;
 /// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
 const AXPY_LINES: u32 = 32;
@@ -969,34 +969,42 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::few_rows(
         "gemv_dot_m1",
         1,
-        DOT_LINES,
-        128,
+        2,
+        256,
         ALONG_COLS,
-        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+        Cost::measured(0.04, 0.015, 8, 1.0, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m2",
         2,
-        DOT_LINES,
+        2,
         128,
         ALONG_COLS,
-        Cost::measured(0.08, 0.030, 4, 2.0, 0.90),
+        Cost::measured(0.08, 0.030, 8, 1.2, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m4",
         4,
-        DOT_LINES,
-        128,
+        4,
+        256,
         ALONG_COLS,
         Cost::measured(0.16, 0.060, 4, 1.5, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m8",
         8,
-        DOT_LINES,
-        128,
+        4,
+        64,
         ALONG_COLS,
-        Cost::measured(0.22, 0.220, 3, 2.0, 0.85),
+        Cost::measured(0.40, 0.060, 8, 2.5, 0.85),
+    ),
+    KernelSpec::few_rows(
+        "gemv_dot_m8_deep",
+        8,
+        2,
+        256,
+        ALONG_COLS,
+        Cost::measured(0.29, 0.072, 4, 2.0, 0.80),
     ),
     KernelSpec::few_rows(
         "gemv_axpy_m1",
