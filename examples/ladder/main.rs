@@ -60,8 +60,8 @@ struct Arguments {
     /// With --every-plan: leave out what the planner predicts to be so many times slower than its choice
     #[arg(long, requires = "every_plan", default_value_t = f64::INFINITY)]
     within: f64,
-    /// Measure the planner's choice and cuBLAS on squares in all layouts, with FP32 accuracy and with TF32, while the device
-    /// works on and on, and after pauses
+    /// Measure the planner's choice and cuBLAS on squares in all layouts and at every precision, while the device works on and
+    /// on, and after pauses
     #[arg(long, conflicts_with = "grid")]
     sustained: bool,
     /// Print the kernels and their tiles, and nothing else

@@ -99,14 +99,14 @@ pub fn grid(gpu: &Gpu, arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
-/// The planner's choice beside cuBLAS in every layout, at both precisions of the tensor cores: back to back, and after
-/// pauses.
+/// The planner's choice beside cuBLAS in every layout and at every precision: back to back, and after pauses.
 pub fn sustained(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Report> {
     let mut report = gpu.report(PROGRAM)?;
     print::heading(&report);
-    let bar = progress(cases.len() * Layout::ALL.len() * 2)?;
+    const PRECISIONS: [Precision; 3] = [Precision::Fp32Strict, Precision::Fp32, Precision::Tf32];
+    let bar = progress(cases.len() * Layout::ALL.len() * PRECISIONS.len())?;
     for case in cases {
-        for precision in [Precision::Fp32, Precision::Tf32] {
+        for precision in PRECISIONS {
             for layout in Layout::ALL {
                 let case = Case { layout, ..*case };
                 bar.set_message(format!("{case} {precision}"));
