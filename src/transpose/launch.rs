@@ -78,7 +78,7 @@ unsafe fn launch_piece(
     // SAFETY: the kernel takes one `TransposeArgs` and, if it needs them, two tensor maps, all by value, which the driver
     // copies before it returns. What it does with the addresses is what the caller vouched for.
     unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
-    .map_err(|e| Error::driver("launching a transposition", e))
+        .map_err(|e| Error::driver("launching a transposition", e))
 }
 
 /// What the copy engine has to know of source and destination: (columns, rows, matrices) of each, in boxes 128 bytes wide,
