@@ -29,7 +29,7 @@ const fn cluster(blocks: u32) -> (f64, f64) {
 }
 
 /// What pairs of blocks that share tiles cost, in µs, once: their barriers have to be there in both before either may start.
-const PAIRS_US: f64 = 1.4;
+const PAIRS_US: f64 = 4.0;
 
 /// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
 const EXCHANGE_US: f64 = 1.5;
