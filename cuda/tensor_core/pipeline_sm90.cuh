@@ -43,7 +43,8 @@ constexpr int kRegisters = 65536;    // of a multiprocessor
 constexpr int kTileAlign = 1024;     // the swizzle's period
 constexpr int kSharedLimit = 227 * 1024;
 constexpr int kConsumerBarrier = 1;  // named barrier of the consumers
-constexpr int kStagingBarrier = 2;   // the first of those of single consumer warpgroups
+constexpr int kStartBarrier = 2;     // that of the whole block, once
+constexpr int kStagingBarrier = 3;   // the first of those of single consumer warpgroups
 constexpr int kStagedRows = 32;      // of S whose results are staged at a time
 constexpr int kStagingBytes = kConsumerRows * kStagedRows * 4;   // of a consumer warpgroup
 constexpr int kBox = 32;             // rows of an MN-major box: 128 bytes
@@ -156,8 +157,8 @@ struct Work {
         units = units_r * tiles_s * args.batch;
         const int blocks = static_cast<int>(ptx::cluster_size());
         rank = static_cast<int>(ptx::cluster_rank());
-        unit = blockIdx.x / blocks;
-        step = gridDim.x / blocks;
+        unit = static_cast<int>(ptx::cluster_index());
+        step = static_cast<int>(ptx::cluster_count());
         k_begin = 0;
         k_end = args.k;
         if (CONFIG::MULTICAST == 1 && blocks > 1) {   // the cluster cuts k
@@ -171,6 +172,12 @@ struct Work {
 
     // First row of R and S of this block's tile, and the matrix of the batch.
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
+        if (tiles_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
+            batch = 0;
+            row_r = (CONFIG::MULTICAST > 1 ? unit * CONFIG::MULTICAST + rank : unit) * CONFIG::BM;
+            row_s = 0;
+            return;
+        }
         const int per_matrix = units_r * tiles_s;
         batch = unit / per_matrix;
         const int index = unit - batch * per_matrix;
@@ -614,7 +621,7 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
 #pragma unroll 1
     for (int first = work.rank * kGroup; first < CONFIG::ACCUMULATORS; first += slices * kGroup) {
         float total[kGroup] = {};
-#pragma unroll 4
+#pragma unroll 8
         for (int slice = 0; slice < slices; ++slice) {
             const uint32_t theirs = ptx::cluster_address(mine + first * CONFIG::CONSUMERS, slice);
 #pragma unroll
@@ -638,6 +645,8 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
     const bool cut = CONFIG::MULTICAST == 1 && ptx::cluster_size() > 1;
 
     if (threadIdx.x == 0) {
+        ptx::tma_prefetch_descriptor(&r_map);
+        ptx::tma_prefetch_descriptor(&s_map);
         for (int slot = 0; slot < CONFIG::STAGES; ++slot) {
             ptx::mbarrier_init(shared.raw_full(slot), 1);
             ptx::mbarrier_init(shared.raw_empty(slot), CONFIG::CONSUMERS / kWarp * CONFIG::MULTICAST);
@@ -647,11 +656,19 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             ptx::mbarrier_init(shared.converted_empty(slot), CONFIG::CONSUMERS / kWarp);
         }
         ptx::fence_mbarrier_init();
-        ptx::tma_prefetch_descriptor(&r_map);
-        ptx::tma_prefetch_descriptor(&s_map);
+        ptx::fence_async_proxy();
     }
-    ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
-    ptx::cluster_sync();
+    // All may use the barriers from here on, those of both blocks if they share tiles. The warp that made them goes on and
+    // asks for the first tiles.
+    if constexpr (CONFIG::MULTICAST > 1) {
+        ptx::cluster_sync();
+    } else if (warp == 0) {
+        __syncwarp();
+        ptx::named_barrier_arrive(kStartBarrier, CONFIG::THREADS);
+    } else {
+        ptx::named_barrier_sync(kStartBarrier, CONFIG::THREADS);
+    }
+    ptx::wait_for_previous_kernels();   // while the last of them ended, this one got ready
 
     if (warp < CONFIG::FEEDERS / kWarp) {
         ptx::registers_decrease_to<CONFIG::FEEDER_REGISTERS>();

@@ -2,7 +2,7 @@
 
 use super::args::GemmArgs;
 use super::plan::{Addresses, Plan};
-use crate::device::{CurrentContext, KeptScratch};
+use crate::device::{early_start, early_starts, CurrentContext, KeptScratch};
 use crate::error::{Error, Result};
 use crate::transpose;
 use cudarc::driver::{result, sys};
@@ -205,10 +205,9 @@ unsafe fn launch_in(
         parameters[1] = std::ptr::from_mut(a).cast();
         parameters[2] = std::ptr::from_mut(b).cast();
     }
-    let mut attributes = [cluster_attribute(plan.cluster), early_attribute()];
-    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may start while operands are
-    // still being written.
-    let early = plan.repacks != [None; 2] && kernel.copy_boxes.is_some() && early_starts();
+    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
+    let early = kernel.copy_boxes.is_some() && early_starts(context.info());
+    let mut attributes = [cluster_attribute(plan.cluster), early_start()];
     let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
@@ -246,26 +245,4 @@ fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
         pad: [0; 4],
         value,
     }
-}
-
-/// That the kernel may start before those before it on the stream have ended.
-fn early_attribute() -> sys::CUlaunchAttribute {
-    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
-    value.programmaticStreamSerializationAllowed = 1;
-    sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        pad: [0; 4],
-        value,
-    }
-}
-
-/// Whether the driver can also record early starts into graphs, from CUDA 12.3 on.
-fn early_starts() -> bool {
-    const SINCE: i32 = 12_030;
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        let mut version = 0;
-        // SAFETY: the number outlives the call.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
-    })
 }
