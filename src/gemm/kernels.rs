@@ -341,6 +341,18 @@ impl KernelSpec {
         }
     }
 
+    /// The same with one tile a block, which groups of math warps share along k, and k cut across a cluster where there are
+    /// few tiles.
+    const fn ffma_grouped(name: &'static str, accesses: [Access; 2], tile: Tile, shared: u32, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_grouped_sm90",
+            summary: "FP32 multiply-adds, TMA, groups of math warps share k",
+            grid: Grid::Units,
+            split_k: SplitK::Cluster,
+            ..KernelSpec::ffma_copied(name, accesses, tile, shared, cost)
+        }
+    }
+
     /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
     const fn ffma_kmajor(name: &'static str, tile: Tile, shared: u32, cost: Cost) -> Self {
         KernelSpec {
@@ -1345,6 +1357,76 @@ pub const TABLE: &[KernelSpec] = &[
         Cost::measured(0.765, 0.765, 1, 7.0, 0.8),
     )
     .streaming_k(),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.820, 0.820, 1, 4.9, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_nt_sm90",
+        [Access::RowVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.800, 0.800, 1, 5.7, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.835, 0.835, 1, 5.0, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.820, 0.820, 1, 5.0, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x128_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
+        196_992,
+        Cost::measured(0.820, 0.820, 1, 8.0, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x128_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
+        196_992,
+        Cost::measured(0.835, 0.835, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x128_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
+        196_992,
+        Cost::measured(0.800, 0.800, 1, 8.0, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x64_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
+        197_184,
+        Cost::measured(0.790, 0.790, 1, 4.4, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x64_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
+        197_184,
+        Cost::measured(0.830, 0.830, 1, 3.8, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x64_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
+        197_184,
+        Cost::measured(0.760, 0.760, 1, 4.4, 0.75),
+    ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
