@@ -11,6 +11,9 @@ use crate::device::DeviceInfo;
 /// What a launch costs beside its work, in µs: measured on an H100 with an empty kernel.
 const LAUNCH_US: f64 = 2.2;
 
+/// The same for a kernel that gets ready while the one before it ends, as those of the copy engine do.
+const EARLY_LAUNCH_US: f64 = 0.85;
+
 /// What a cut of k costs beside its blocks, in µs, and the fraction of the multiprocessors on which clusters of so many
 /// blocks find room: a cluster lives within one group of multiprocessors, and groups differ in size.
 const fn cluster(blocks: u32) -> (f64, f64) {
@@ -24,6 +27,9 @@ const fn cluster(blocks: u32) -> (f64, f64) {
         _ => (1.6, 0.91),
     }
 }
+
+/// What pairs of blocks that share tiles cost, in µs, once: their barriers have to be there in both before either may start.
+const PAIRS_US: f64 = 4.0;
 
 /// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
 const EXCHANGE_US: f64 = 1.5;
@@ -133,7 +139,15 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         Some(_) if split_k > 1 => EXCHANGE_US,
         _ => 0.0,
     };
-    LAUNCH_US + split_us + exchange_us + arithmetic_us.max(memory_us)
+    let launch_us = match spec.copy_boxes {
+        Some(_) => EARLY_LAUNCH_US,
+        None => LAUNCH_US,
+    };
+    let pairs_us = match spec.grid {
+        Grid::Pairs(_) => PAIRS_US,
+        _ => 0.0,
+    };
+    launch_us + split_us + pairs_us + exchange_us + arithmetic_us.max(memory_us)
 }
 
 impl DeviceInfo {
