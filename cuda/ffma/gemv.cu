@@ -354,21 +354,24 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
 // Entries: vectors at most, lines a block (dot), lanes along the lines (axpy) or lines a warp (panel), warps, unrolling.
 #define GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED)                                                          \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {       \
+        ptx::wait_for_previous_kernels();                                                                            \
         if (ffma_gemm::is_plain(args)) ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, true>(args);           \
         else ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, false>(args);                                    \
     }
 #define GEMV_AXPY(NAME, M, LANES, WARPS, SWAPPED)                                                                   \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
+        ptx::wait_for_previous_kernels();                                                                            \
         ffma_gemm::gemv_axpy<M, LANES, WARPS, SWAPPED>(args);                                                       \
     }
 #define GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)                                                                    \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
+        ptx::wait_for_previous_kernels();                                                                            \
         ffma_gemm::gemv_panel<N, LINES, WARPS, STEPS>(args);                                                        \
     }
 
-GEMV_DOT(gemv_dot_m1, 1, 2, 8, 2, 6, false)
+GEMV_DOT(gemv_dot_m1, 1, 2, 6, 2, 8, false)
 GEMV_DOT(gemv_dot_m2, 2, 2, 4, 2, 8, false)
-GEMV_DOT(gemv_dot_m4, 4, 4, 4, 2, 4, false)
+GEMV_DOT(gemv_dot_m4, 4, 4, 8, 1, 3, false)
 GEMV_DOT(gemv_dot_m8, 8, 4, 2, 1, 8, false)
 GEMV_DOT(gemv_dot_m8_deep, 8, 2, 8, 1, 3, false)
 GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true)
