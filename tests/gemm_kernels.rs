@@ -656,14 +656,19 @@ fn products_wait_for_the_products_before_them() {
     let alpha = (3.0 / SIZE as f32).sqrt();
     let (row, col) = (OperandLayout::row_major(SIZE), OperandLayout::col_major(SIZE));
     let (mut ran, mut complaints) = (0, Vec::new());
-    for (a_layout, b_layout) in [(row, row), (row, col), (col, row), (col, col)] {
-        let mut problem = GemmProblem::new(SIZE, SIZE, SIZE, a_layout, b_layout);
+    let layouts = [(row, row), (row, col), (col, row), (col, col)];
+    for (rows, (a_layout, b_layout)) in [SIZE, 16, 8, 4, 2, 1]
+        .into_iter()
+        .flat_map(|rows| layouts.map(|both| (rows, both)))
+    {
+        let mut problem = GemmProblem::new(rows, SIZE, SIZE, a_layout, b_layout);
         problem.d = a_layout;
         problem.precision = Precision::Tf32;
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device)
             .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
-            .filter(|plan| plan.kernel.copy_boxes.is_some() || plan.repacks != [None; 2]);
+            .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
+            .filter(|plan| rows == SIZE || plan.kernel.needs.max_m > 0);
         for plan in plans.step_by(every()) {
             let mut chain = |step_by_step: bool| {
                 stream.memcpy_dtod(&start, &mut x[0]).unwrap();

@@ -546,8 +546,21 @@ mod tests {
         };
         assert_eq!(kernel(1, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m1");
         assert_eq!(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m4");
+        assert_eq!(kernel(8, 3072, 768, OperandLayout::col_major(768)), "gemv_dot_m8");
+        assert_eq!(kernel(8, 768, 3072, OperandLayout::col_major(3072)), "gemv_dot_m8_deep");
         assert_eq!(kernel(8, 4096, 4096, OperandLayout::row_major(4096)), "gemv_axpy_m8");
         assert_eq!(kernel(4096, 1, 4096, OperandLayout::row_major(1)), "gemv_dot_n1");
+    }
+
+    #[test]
+    fn sixteen_rows_are_multiplied_by_strips_that_are_dealt() {
+        for (n, k) in [(768, 768), (3072, 768), (4096, 4096), (14336, 4096), (4096, 14336)] {
+            let mut problem = GemmProblem::new(16, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+            problem.precision = Precision::Fp32Strict;
+            let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
+            assert_eq!(plan.kernel.name, "ffma_strips_16_sm90", "{plan}");
+            assert!(plan.grid[0] <= DeviceInfo::H100.sm_count, "{plan}");
+        }
     }
 
     #[test]
