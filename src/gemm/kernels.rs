@@ -1445,7 +1445,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_472,
-        Cost::measured(0.785, 0.785, 1, 6.5, 0.75),
+        Cost::measured(0.770, 0.770, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tn_sm90",
