@@ -1369,7 +1369,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
         196_896,
-        Cost::measured(0.800, 0.800, 1, 5.7, 0.75),
+        Cost::measured(0.795, 0.795, 1, 5.7, 0.75),
     ),
     KernelSpec::ffma_grouped(
         "ffma_grouped_128x128_tn_sm90",
@@ -1390,7 +1390,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::RowVector],
         Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
         196_992,
-        Cost::measured(0.820, 0.820, 1, 8.0, 0.75),
+        Cost::measured(0.820, 0.820, 1, 7.3, 0.75),
     ),
     KernelSpec::ffma_grouped(
         "ffma_grouped_64x128_tn_sm90",
@@ -1404,7 +1404,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::ColVector, Access::ColVector],
         Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
         196_992,
-        Cost::measured(0.800, 0.800, 1, 8.0, 0.75),
+        Cost::measured(0.800, 0.800, 1, 7.8, 0.75),
     ),
     KernelSpec::ffma_grouped(
         "ffma_grouped_64x64_nn_sm90",
@@ -1445,14 +1445,14 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_472,
-        Cost::measured(0.785, 0.785, 1, 6.5, 0.75),
+        Cost::measured(0.770, 0.770, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tn_sm90",
         [Access::ColVector, Access::RowVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_472,
-        Cost::measured(0.840, 0.840, 1, 6.5, 0.75),
+        Cost::measured(0.832, 0.832, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tt_sm90",
@@ -1479,7 +1479,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
         131_168,
-        Cost::measured(0.770, 0.770, 1, 4.5, 0.75),
+        Cost::measured(0.735, 0.735, 1, 5.0, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x128_tn_sm90",
