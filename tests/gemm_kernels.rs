@@ -645,6 +645,9 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
     // SAFETY: what another stream is to see is waited for here. (A capture must not wait for events from outside.)
     unsafe { stream.context().disable_event_tracking() };
     let device = *CurrentContext::get().unwrap().info();
+    // With the one that `Prepared` uses, one more than keep a workspace.
+    const STREAMS: usize = 4;
+    let streams = [(); STREAMS].map(|()| stream.context().new_stream().unwrap());
     for spec in chosen_kernels().filter(|spec| spec.split_k == SplitK::StreamK) {
         let (bm, bn) = (spec.tile.bm as usize, spec.tile.bn as usize);
         let (m, n, k) = (3 * bm - 3, 2 * bn + 4, 1000);
@@ -659,15 +662,8 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
         }
         let prepared = Prepared::<f32>::new(&stream, case, 7);
         for plan in Plan::variants(spec, case.problem, &device).filter(|plan| plan.stream_k.is_some()) {
-            const STREAMS: usize = 4;
             let poison = vec![f32::NAN; prepared.d_len];
-            let mut lanes: Vec<_> = (0..STREAMS)
-                .map(|_| {
-                    let lane = stream.context().new_stream().unwrap();
-                    let d = lane.clone_htod(&poison).unwrap();
-                    (lane, d)
-                })
-                .collect();
+            let mut lanes = streams.each_ref().map(|lane| (lane, lane.clone_htod(&poison).unwrap()));
             let queue = |lane: &Arc<CudaStream>, d: &CudaSlice<f32>| {
                 let at = Addresses {
                     a: prepared.a.address(&stream),
