@@ -636,7 +636,7 @@ fn operands_that_are_written_anew_give_the_same_products() {
 }
 
 /// Kernels that get ready while the one before them ends must read nothing that it still writes: a chain of products, each of
-/// the one before, queued at once.
+/// the one before (or of its transpose), queued at once.
 #[test]
 fn products_wait_for_the_products_before_them() {
     const SIZE: usize = 352;
