@@ -84,6 +84,8 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
+pub(crate) use cuda::{early_start, early_starts};
+#[cfg(feature = "cuda")]
 pub use cuda::{CurrentContext, Function, KeptScratch};
 
 #[cfg(feature = "cuda")]
@@ -95,7 +97,7 @@ mod cuda {
     use cudarc::driver::{result, DriverError};
     use std::cell::RefCell;
     use std::collections::HashMap;
-    use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+    use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
     /// A loaded kernel. Valid in the context that it was loaded in, for as long as that context lives.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,18 +141,21 @@ mod cuda {
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
         scratch: OnceLock<Option<ScratchPool>>,
-        kept: Mutex<Vec<KeptScratch>>,
+        kept: RwLock<Vec<(u64, Arc<Mutex<KeptScratch>>)>>,
     }
 
     /// Scratch memory that a stream keeps from one launch to the next.
+    #[derive(Default)]
     pub struct KeptScratch {
-        /// The driver's number for the stream, which no other stream of the process ever has.
-        pub stream: u64,
-        /// Where it lies.
+        /// Where it lies, if there is any.
         pub address: sys::CUdeviceptr,
         /// How much there is.
         pub bytes: usize,
     }
+
+    /// So many streams of a context may keep scratch memory. A stream that is destroyed keeps its place: what still uses the
+    /// memory cannot be known then.
+    const MAX_KEEPING_STREAMS: usize = 4;
 
     /// A pool of device memory.
     #[derive(Clone, Copy)]
@@ -213,7 +218,7 @@ mod cuda {
                         modules: Mutex::default(),
                         functions: RwLock::default(),
                         scratch: OnceLock::new(),
-                        kept: Mutex::default(),
+                        kept: RwLock::default(),
                     });
                     let mut contexts = contexts().write().unwrap_or_else(PoisonError::into_inner);
                     contexts.entry(id).or_insert(state).clone()
@@ -235,16 +240,38 @@ mod cuda {
 
         /// Where scratch memory comes from, for the length of one launch: a pool that keeps up to [`KEPT_SCRATCH_BYTES`]
         /// when the host waits for the device, where the default pool would give back everything and have to map it anew
-        /// for the next launch. `None` if the driver makes no such pool.
+        /// for the next launch. `None` if the driver makes no such pool (old
+        /// ones, and some virtual devices): the default one serves as well, only slower.
         pub fn scratch_pool(&self) -> Option<sys::CUmemoryPool> {
             let pool = self.0.scratch.get_or_init(|| scratch_pool().ok().map(ScratchPool));
             pool.map(|pool| pool.0)
         }
 
-        /// The scratch memory that streams of this context keep. Whoever takes some of it for a launch holds the lock until
-        /// that is queued: then the stream's order keeps launches apart.
-        pub fn kept_scratch(&self) -> MutexGuard<'_, Vec<KeptScratch>> {
-            self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        /// What a stream keeps, by the driver's number for it, which no other stream of the process ever has; `None` if as
+        /// many others keep some already. Whoever takes it for a launch holds the lock until that is queued: then the stream's
+        /// order keeps launches apart.
+        pub fn kept_scratch(&self, stream: u64) -> Option<Arc<Mutex<KeptScratch>>> {
+            let of = |kept: &[(u64, Arc<Mutex<KeptScratch>>)]| {
+                let (_, slot) = kept.iter().find(|(owner, _)| *owner == stream)?;
+                Some(slot.clone())
+            };
+            if let Some(slot) = of(&self.0.kept.read().unwrap_or_else(PoisonError::into_inner)) {
+                return Some(slot);
+            }
+            let mut kept = self.0.kept.write().unwrap_or_else(PoisonError::into_inner);
+            if of(&kept).is_none() && kept.len() < MAX_KEEPING_STREAMS {
+                kept.push((stream, Arc::default()));
+            }
+            of(&kept)
+        }
+
+        /// Takes from a stream what it keeps: its next launch finds nothing.
+        pub fn forget_scratch(&self, stream: u64) -> Option<KeptScratch> {
+            let mut kept = self.0.kept.write().unwrap_or_else(PoisonError::into_inner);
+            let place = kept.iter().position(|(owner, _)| *owner == stream)?;
+            let (_, slot) = kept.swap_remove(place);
+            let mut scratch = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(std::mem::take(&mut scratch))
         }
 
         /// The kernel `entry` of `cuda/FILE.cu`, loaded on first use and allowed `shared` bytes of dynamic shared
@@ -324,8 +351,10 @@ mod cuda {
                 .write(device);
             let pool = result::mem_pool::create(&properties)?;
             let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-            result::mem_pool::set_attribute(pool, attribute, std::ptr::from_mut(&mut kept).cast())?;
-            Ok(pool)
+            match result::mem_pool::set_attribute(pool, attribute, std::ptr::from_mut(&mut kept).cast()) {
+                Ok(()) => Ok(pool),
+                Err(error) => result::mem_pool::destroy(pool).and(Err(error)),
+            }
         }
     }
 
@@ -351,5 +380,30 @@ mod cuda {
             clock_mhz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)? / 1000,
             memory_gbps,
         })
+    }
+
+    /// That a kernel may start before those before it on the stream have ended: while they do, it gets ready. It waits for
+    /// them itself, before it reads or writes memory.
+    pub(crate) fn early_start() -> sys::CUlaunchAttribute {
+        let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+        value.programmaticStreamSerializationAllowed = 1;
+        sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value,
+        }
+    }
+
+    /// Whether the device knows early starts, and the driver can also record them into graphs, from CUDA 12.3 on.
+    pub(crate) fn early_starts(device: &DeviceInfo) -> bool {
+        const CAPABILITY: u32 = 90;
+        const SINCE: i32 = 12_030;
+        static CAN: OnceLock<bool> = OnceLock::new();
+        device.compute_capability >= CAPABILITY
+            && *CAN.get_or_init(|| {
+                let mut version = 0;
+                // SAFETY: the number outlives the call.
+                unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
+            })
     }
 }

@@ -10,6 +10,7 @@ use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
 
 on_every_device!(
     every_activation_is_candles,
+    activations_are_within_two_ulp_of_their_scale,
     inputs_of_every_rank_and_views_are_layers_inputs,
     residuals_are_added_after_the_activation,
     gates_multiply_after_the_activation,
@@ -118,6 +119,62 @@ fn every_activation_is_candles(device: &Device) -> Result<()> {
                 error <= 4e-7 * wanted.abs().max(1e-6),
                 "{activation:?}: {ours} and {wanted}"
             );
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of both signs, evenly spread over the binades from 2^-20 to 2^7, some 3500 in each.
+fn numbers_of_every_size() -> Vec<f32> {
+    const STEP: usize = 2399;
+    (0x3580_0000u32..0x4300_0000)
+        .step_by(STEP)
+        .flat_map(|bits| [f32::from_bits(bits), -f32::from_bits(bits)])
+        .collect()
+}
+
+/// The scale is |x| for those that grow with x, else 1. Where candle's own result is further off, nothing better is asked
+/// for: its GELU of erf is up to 2.7 ulp of x from the exact one.
+fn activations_are_within_two_ulp_of_their_scale(device: &Device) -> Result<()> {
+    let numbers = numbers_of_every_size();
+    let count = numbers.len();
+    let one = Tensor::ones((1, 1), DType::F32, device)?;
+    let column = Tensor::from_vec(numbers.clone(), (count, 1), device)?;
+    for activation in ACTIVATIONS {
+        let double = Tensor::from_vec(numbers.clone(), count, &Device::Cpu)?.to_dtype(DType::F64)?;
+        let exact: Vec<f64> = candle_activation(activation, &double)?.to_vec1()?;
+        let candles: Vec<f32> = candle_activation(activation, &column)?.flatten_all()?.to_vec1()?;
+        let layer = |w: &Tensor| {
+            Linear::new(w.clone(), None)
+                .with_activation(activation)
+                .with_gemm(Gemm::new().precision(Precision::Fp32Strict))
+        };
+        // Sums of one product, x·1, in kernels for one column, one row and many of both.
+        let square = layer(&Tensor::ones((64, 1), DType::F32, device)?).forward(&column)?;
+        let results = [
+            layer(&one).forward(&column)?.flatten_all()?,
+            layer(&column).forward(&one)?.flatten_all()?,
+            square.narrow(1, 0, 1)?.flatten_all()?,
+            square.narrow(1, 63, 1)?.flatten_all()?,
+        ];
+        for (which, result) in results.iter().enumerate() {
+            let result: Vec<f32> = result.to_vec1()?;
+            assert_eq!(result.len(), count);
+            for (i, x) in numbers.iter().enumerate() {
+                let scale = match activation {
+                    Activation::Tanh | Activation::Sigmoid => 1.0,
+                    _ => x.abs() as f64,
+                };
+                let allowed = (2.0 * f32::EPSILON as f64 * scale).max((candles[i] as f64 - exact[i]).abs());
+                let error = (result[i] as f64 - exact[i]).abs();
+                assert!(
+                    error <= allowed,
+                    "{activation:?} of {x:e}, shape {which}: {:e} where {:e} is exact: {:.2} ulp of {scale:e}",
+                    result[i],
+                    exact[i],
+                    error / (f32::EPSILON as f64 * scale)
+                );
+            }
         }
     }
     Ok(())

@@ -7,10 +7,10 @@
 //   tiles    |------0------|------1------|------2------|
 //   ranges   |----0----|----1----|----2----|----3------|     of blocks 3, 2, 1, 0
 //
-// How pieces come together. Every block writes the sums of its piece to the workspace and raises a flag. A block whose range
-// goes on with another tile leaves its piece behind (block 2 the end of tile 0) and is done with that tile. The others are
-// the tile's *finishers*: they wait until all pieces are there, then each adds up and stores its share of the tile. What a
-// finisher adds up itself stays in its shared memory. Sums are always added in the order of k: the same bits every time.
+// How pieces come together. A block whose range goes on with another tile writes its piece to the workspace (block 2 the end
+// of tile 0), raises a flag, and is done with that tile. The others are the tile's *finishers*: they wait until all pieces
+// are there, then each adds up and stores its share of the tile; of its own piece it writes only what the others add up.
+// Sums are always added in the order of k: the same bits every time.
 //
 // Nothing can hang. Blocks start in the order of their numbers, but other work on the device may keep some of them waiting
 // for a multiprocessor. Therefore only a tile's *owner*, the block that has its first steps, waits as long as it takes, and

@@ -287,7 +287,7 @@ struct Grouped {
         const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVec) * kVec);
         float4 rows[kVec];
         rows_of_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
-        epilogue.store_rows(args, work.row + row, work.col + col, rows);
+        epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
     }
 };
 

@@ -339,7 +339,7 @@ struct Specialized {
                     rows[i] = make_float4(x[0], x[1], x[2], x[3]);
                 }
             }
-            epilogue.store_rows(args, work.row + row, work.col + col, rows);
+            epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
         });
     }
 };

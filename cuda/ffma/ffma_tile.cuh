@@ -231,6 +231,15 @@ struct Lanes {
         return LM == 2 ? lane / 4 * 2 + lane % 2 : LM == 4 ? lane / 8 * 2 + lane % 2 : LM == 8 ? lane / 2 % 4
                                                                                             : lane / 2 % 2;
     }
+
+    // For the epilogue: which lane has the next n of the same m.
+    static constexpr bool kBeside = true;
+    static __device__ __forceinline__ int next(int lane) {
+        if (n(lane) == LN - 1) return kNoLane;
+        constexpr int kPairs = LM == 2 ? 4 : 8;   // lanes between n and n + 2 where LM is small
+        return LM >= 8 ? lane + 2 : lane % 2 == 0 ? lane + 1 : lane + kPairs - 1;
+    }
+    static __device__ __forceinline__ bool is_first(int lane) { return n(lane) == 0; }
 };
 
 // TM × TN accumulators of a thread. Its rows come in chunks of four, LM chunks apart from each other, so that the lanes
@@ -309,6 +318,16 @@ struct ThreadTile {
 };
 
 // ---- storing ----------------------------------------------------------------------------------------------------
+
+// Whether the epilogue is α alone, and rows of D can be written 16 bytes at a time.
+__device__ __forceinline__ bool stores_plainly(const GemmArgs& args) {
+    return args.beta == 0.0f && args.alpha_at == nullptr && args.beta_at == nullptr && args.bias == nullptr &&
+           args.residual.data == nullptr && args.activation == kIdentity && args.d_access == kRowVector;
+}
+
+__device__ __forceinline__ void store_scaled(float* to, float alpha, float4 sums) {
+    *reinterpret_cast<float4*>(to) = make_float4(alpha * sums.x, alpha * sums.y, alpha * sums.z, alpha * sums.w);
+}
 
 __device__ __forceinline__ constexpr int largest_part(int all, int most) {
     int part = all < most ? all : most;

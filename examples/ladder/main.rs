@@ -51,7 +51,8 @@ struct Arguments {
     /// Scales what D held before
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     beta: f32,
-    /// Measure the planner's choice on the shapes of networks instead of every kernel on squares
+    /// Measure the planner's choice on the shapes of networks, or on those of --shapes with weights that are not in the L2,
+    /// instead of every kernel on squares
     #[arg(long)]
     grid: bool,
     /// With --grid: measure everything that the planner considers, and how well it predicts and chooses
@@ -60,8 +61,8 @@ struct Arguments {
     /// With --every-plan: leave out what the planner predicts to be so many times slower than its choice
     #[arg(long, requires = "every_plan", default_value_t = f64::INFINITY)]
     within: f64,
-    /// Measure the planner's choice and cuBLAS on squares in all layouts, with FP32 accuracy and with TF32, while the device
-    /// works on and on, and after pauses
+    /// Measure the planner's choice and cuBLAS on squares in all layouts and at every precision, while the device works on and
+    /// on, and after pauses
     #[arg(long, conflicts_with = "grid")]
     sustained: bool,
     /// Print the kernels and their tiles, and nothing else
@@ -243,8 +244,8 @@ fn measure_or_list(arguments: &Arguments, cases: &[Case], kernels: &[&'static Ke
     };
     let report = match (arguments.grid, arguments.every_plan) {
         _ if arguments.sustained => measure::sustained(&gpu, arguments, cases)?,
-        (true, true) => measure::every_plan(&gpu, arguments, kernels)?,
-        (true, false) => measure::grid(&gpu, arguments)?,
+        (true, true) => measure::every_plan(&gpu, arguments, cases, kernels)?,
+        (true, false) => measure::grid(&gpu, arguments, cases)?,
         (false, _) => measure::ladder(&gpu, arguments, cases, kernels)?,
     };
     match &arguments.out {

@@ -71,11 +71,19 @@ pub fn ladder(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&'sta
     Ok(report)
 }
 
-/// The planner's choice on the shapes of networks beside cuBLAS.
-pub fn grid(gpu: &Gpu, arguments: &Arguments) -> Result<Report> {
+/// The shapes that were asked for, with weights that are not in the L2; else those of networks.
+fn cases_to_plan(arguments: &Arguments, cases: &[Case]) -> Vec<Case> {
+    match arguments.shapes {
+        Some(_) => cases.iter().map(|case| Case { cold: true, ..*case }).collect(),
+        None => grid_cases(),
+    }
+}
+
+/// The planner's choice on the shapes of networks, or on those asked for, beside cuBLAS.
+pub fn grid(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Report> {
     let mut report = gpu.report(PROGRAM)?;
     print::heading(&report);
-    let cases = grid_cases();
+    let cases = cases_to_plan(arguments, cases);
     let bar = progress(cases.len())?;
     for case in cases {
         bar.set_message(case.to_string());
@@ -99,14 +107,14 @@ pub fn grid(gpu: &Gpu, arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
-/// The planner's choice beside cuBLAS in every layout, at both precisions of the tensor cores: back to back, and after
-/// pauses.
+/// The planner's choice beside cuBLAS in every layout and at every precision: back to back, and after pauses.
 pub fn sustained(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Report> {
     let mut report = gpu.report(PROGRAM)?;
     print::heading(&report);
-    let bar = progress(cases.len() * Layout::ALL.len() * 2)?;
+    const PRECISIONS: [Precision; 3] = [Precision::Fp32Strict, Precision::Fp32, Precision::Tf32];
+    let bar = progress(cases.len() * Layout::ALL.len() * PRECISIONS.len())?;
     for case in cases {
-        for precision in [Precision::Fp32, Precision::Tf32] {
+        for precision in PRECISIONS {
             for layout in Layout::ALL {
                 let case = Case { layout, ..*case };
                 bar.set_message(format!("{case} {precision}"));
@@ -136,10 +144,10 @@ pub fn sustained(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Rep
 }
 
 /// Everything that the planner considers (of these kernels) on the shapes of networks, beside cuBLAS.
-pub fn every_plan(gpu: &Gpu, arguments: &Arguments, kernels: &[&'static KernelSpec]) -> Result<Report> {
+pub fn every_plan(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&'static KernelSpec]) -> Result<Report> {
     let mut report = gpu.report(PROGRAM)?;
     print::heading(&report);
-    let cases = grid_cases();
+    let cases = cases_to_plan(arguments, cases);
     let bar = progress(cases.len())?;
     for case in cases {
         bar.set_message(case.to_string());

@@ -72,6 +72,7 @@ forward! {
     "cuMemAllocFromPoolAsync"
     "cuMemFreeAsync"
     "cuMemPoolCreate"
+    "cuMemPoolDestroy"
     "cuMemPoolSetAttribute"
     "cuMemcpyDtoDAsync_v2"
     "cuMemcpyHtoDAsync_v2"

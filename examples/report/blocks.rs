@@ -4,12 +4,15 @@
 use crate::support::record::{geometric_mean, Report, Row};
 use crate::support::{plot, series};
 use anyhow::{bail, Result};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 13] = [
+    HIGHLIGHTS,
     "ladder",
+    LADDER_RUNGS,
     "sgemm",
     "sustained",
     "transpose",
@@ -24,6 +27,12 @@ const KINDS: [&str; 11] = [
 
 /// The steps of transposition by themselves, from rows of the kind "transpose".
 const TRANSPOSE_STEPS: &str = "transpose-steps";
+
+/// The fastest kernel of every rung, from rows of the kind "ladder".
+const LADDER_RUNGS: &str = "ladder-rungs";
+
+/// A few figures of several kinds, for the first page.
+const HIGHLIGHTS: &str = "highlights";
 
 /// A report and the name of its file, without the extension.
 type Named = (String, Report);
@@ -70,7 +79,15 @@ pub fn fill(text: &str, reports: &[Named], plots: &str) -> Result<String> {
 
 fn block(kind: &str, reports: &[Named], plots: &str) -> String {
     let mut text = String::from("\n");
-    let rows = if kind == TRANSPOSE_STEPS { "transpose" } else { kind };
+    if kind == HIGHLIGHTS {
+        highlights(&mut text, reports);
+        return text;
+    }
+    let rows = match kind {
+        TRANSPOSE_STEPS => "transpose",
+        LADDER_RUNGS => "ladder",
+        _ => kind,
+    };
     for (name, report) in reports {
         let Some(report) = of_kind(report, rows) else {
             continue;
@@ -91,6 +108,7 @@ fn block(kind: &str, reports: &[Named], plots: &str) -> String {
         );
         match kind {
             "ladder" => ladder(&mut text, name, &report, plots),
+            LADDER_RUNGS => ladder_rungs(&mut text, name, &report, plots),
             "sustained" => sustained(&mut text, &report),
             "transpose" => transpose(&mut text, name, &report, plots),
             "linear" | "mlp" | "graph" => layers(&mut text, name, kind, &report, plots),
@@ -194,6 +212,112 @@ fn ladder(text: &mut String, name: &str, report: &Report, plots: &str) {
     }
     if !lines.is_empty() {
         let _ = writeln!(text, "![TFLOP/s over sizes]({plots}/{name}-sizes.svg)\n");
+    }
+}
+
+/// The fastest single-precision kernel of every rung at one size.
+fn ladder_rungs(text: &mut String, name: &str, report: &Report, plots: &str) {
+    let Some(size) = series::bar_size(report) else {
+        return;
+    };
+    let mut fastest: BTreeMap<u32, &Row> = BTreeMap::new();
+    let rows = report.rows.iter().filter(|row| row.square() == Some(size));
+    for row in rows.filter(|row| row.dtype.as_deref() != Some("f64")) {
+        if let Some(rung) = row.rung {
+            let best = fastest.entry(rung).or_insert(row);
+            if row.tflops > best.tflops {
+                *best = row;
+            }
+        }
+    }
+    let rows: Vec<Row> = fastest.into_values().cloned().collect();
+    let columns: [Column; 5] = [
+        ("rung", &|row| row.rung.map(|rung| rung.to_string())),
+        ("its fastest kernel", &|row| {
+            row.kernel.as_ref().map(|kernel| format!("`{kernel}`"))
+        }),
+        ("µs", &|row| row.us.map(|us| format!("{us:.1}"))),
+        ("TFLOP/s", &|row| row.tflops.map(|tflops| format!("{tflops:.2}"))),
+        ("% of cuBLAS", &|row| {
+            row.speedup.map(|speedup| format!("{:.1}", 100.0 * speedup))
+        }),
+    ];
+    let _ = writeln!(text, "{size}³:\n\n{}", table(&rows, &columns));
+    let _ = writeln!(text, "![TFLOP/s over sizes]({plots}/{name}-sizes.svg)\n");
+}
+
+/// A table with a column a precision: products beside cuBLAS, a layer and networks beside candle; then transposition.
+fn highlights(text: &mut String, reports: &[Named]) {
+    const PRECISIONS: [&str; 2] = ["fp32-strict", "fp32"];
+    const SQUARE: usize = 4096;
+    const LAYERS: [(&str, &str); 3] = [
+        ("linear", "linear + GELU 4096×768→3072"),
+        ("mlp", "MLP 784-512-512-10, batch 64"),
+        ("model", "bert 32×128, fused"),
+    ];
+    let rows = |kind: &'static str| {
+        let rows = reports.iter().flat_map(|(_, report)| &report.rows);
+        rows.filter(move |row| row.bench == kind)
+    };
+    let mut lines: Vec<(String, [Option<String>; 2])> = Vec::new();
+    lines.push((
+        "products of the grid: cuBLAS's time ÷ ours, geometric mean (worst)".into(),
+        PRECISIONS.map(|precision| {
+            let rows = rows("sgemm").filter(|row| row.precision.as_deref() == Some(precision));
+            let ratios: Vec<f64> = rows.filter_map(|row| row.speedup).collect();
+            let worst = ratios.iter().copied().reduce(f64::min)?;
+            Some(format!("{:.2} ({worst:.2})", geometric_mean(&ratios)))
+        }),
+    ));
+    lines.push((
+        format!("{SQUARE}³ NN, sustained, TFLOP/s (cuBLAS)"),
+        PRECISIONS.map(|precision| {
+            let mut rows = rows("sustained").filter(|row| row.precision.as_deref() == Some(precision));
+            let row = rows.find(|row| {
+                row.square() == Some(SQUARE)
+                    && row.layout.as_deref() == Some("NN")
+                    && row.pace.as_deref() == Some("sustained")
+            })?;
+            let tflops = row.tflops?;
+            Some(format!("{tflops:.1} ({:.1})", tflops / row.speedup?))
+        }),
+    ));
+    for (kind, layer) in LAYERS {
+        lines.push((
+            format!("{layer}, µs (stock candle)"),
+            PRECISIONS.map(|precision| {
+                let mut rows = rows(kind).filter(|row| row.precision.as_deref() == Some(precision));
+                // Layers and networks have a row unfused, too; models say in their name what they are.
+                let row = rows.find(|row| {
+                    row.layer.as_deref() == Some(layer) && matches!(row.kernel.as_deref(), Some("fused") | None)
+                })?;
+                Some(format!("{:.0} ({:.0})", row.us?, row.baseline_us?))
+            }),
+        ));
+    }
+    lines.retain(|(_, cells)| cells.iter().any(Option::is_some));
+    if lines.is_empty() {
+        *text += "No results are committed yet.\n\n";
+        return;
+    }
+    let _ = writeln!(text, "| | `{}` | `{}` |\n|---|---:|---:|", PRECISIONS[0], PRECISIONS[1]);
+    for (what, cells) in lines {
+        let cells = cells.map(|cell| cell.unwrap_or_default());
+        let _ = writeln!(text, "| {what} | {} |", cells.join(" | "));
+    }
+    text.push('\n');
+    let [size, _] = series::TRANSPOSE_SIZE;
+    let transposed = rows("transpose").find(|row| {
+        row.chosen == Some(true)
+            && row.dtype.as_deref() == Some("f32")
+            && row.shape.as_deref() == Some(&series::TRANSPOSE_SIZE)
+    });
+    if let Some(share) = transposed.and_then(|row| row.speedup) {
+        let _ = writeln!(
+            text,
+            "Transposition of {size}² numbers: {:.1} % of the speed of a copy.\n",
+            100.0 * share
+        );
     }
 }
 

@@ -1,96 +1,79 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
 use super::args::GemmArgs;
+use super::dealt::COUNTER_BYTES;
+use super::kernels::SplitK;
 use super::plan::{Addresses, Plan};
-use crate::device::{CurrentContext, KeptScratch};
+use crate::device::{early_start, early_starts, CurrentContext, KeptScratch};
 use crate::error::{Error, Result};
 use crate::transpose;
 use cudarc::driver::{result, sys};
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{MutexGuard, OnceLock};
+use std::sync::{OnceLock, PoisonError};
 
 /// Scratch memory for the length of one launch.
-struct Workspace<'a> {
+struct Workspace {
+    /// Where the workspace begins; 0 where none was asked for. Before it are COUNTER_BYTES bytes of counters.
     address: sys::CUdeviceptr,
-    source: Source<'a>,
-}
-
-/// Where a workspace comes from.
-enum Source<'a> {
-    /// None was asked for.
-    Nowhere,
-    /// The stream keeps it for its next launch; nobody else may take it before this launch is queued.
-    Kept(#[allow(dead_code)] MutexGuard<'a, Vec<KeptScratch>>),
-    /// Allocated for this launch, and freed in the stream's order.
-    Allocated(sys::CUstream),
+    /// Whether it was allocated for this launch, and is freed in the stream's order.
+    for_once: bool,
 }
 
 /// So much a stream may keep: what stream-K takes on 132 multiprocessors with the larger tile.
 const MAX_KEPT_BYTES: usize = 34 << 20;
 
-/// So many streams of a context may keep scratch memory. A stream that is destroyed keeps its place: what still uses the
-/// memory cannot be known then.
-const MAX_KEEPING_STREAMS: usize = 4;
-
-impl<'a> Workspace<'a> {
+impl Workspace {
     /// Allocating and freeing in stream order takes the device 1.4 to 1.8 µs a launch on an H100. So the first few streams
-    /// keep what their kernels ask for. A capture allocates, because its graph may run beside the stream; so does
+    /// keep what their kernels ask for, in `kept`. A capture allocates, because its graph may run beside the stream; so does
     /// what is larger than a kernel's own needs.
-    fn allocate(bytes: usize, context: &'a CurrentContext, stream: sys::CUstream) -> Result<Self> {
+    ///
+    /// `counted`: the kernel wants the counters before its workspace to be 0, as it leaves them.
+    fn allocate(
+        bytes: usize,
+        counted: bool,
+        kept: Option<&mut KeptScratch>,
+        context: &CurrentContext,
+        stream: sys::CUstream,
+    ) -> Result<Self> {
         if bytes == 0 {
             return Ok(Workspace {
                 address: 0,
-                source: Source::Nowhere,
+                for_once: false,
             });
         }
-        if bytes <= MAX_KEPT_BYTES {
-            if let Some(id) = id_outside_captures(stream) {
-                let mut all = context.kept_scratch();
-                let place = all.iter().position(|kept| kept.stream == id);
-                if let Some(kept) = place.map(|place| &all[place]).filter(|kept| kept.bytes >= bytes) {
-                    return Ok(Workspace {
-                        address: kept.address,
-                        source: Source::Kept(all),
-                    });
-                }
-                if place.is_some() || all.len() < MAX_KEEPING_STREAMS {
-                    let address = allocate(bytes, context, stream)?;
-                    // Kernels may look at flags here that nobody has raised yet. What those say does not matter, but that
-                    // memory was never written would be reported by the tools that look for it.
-                    // SAFETY: the memory was allocated on this stream just now, and has so many bytes.
-                    if let Err(error) = unsafe { result::memset_d8_async(address, 0, bytes, stream) } {
-                        // The first error is the one to report.
-                        let _ = free(address, stream);
-                        return Err(Error::driver("clearing the workspace of a product", error));
-                    }
-                    let small = place.map(|place| all.swap_remove(place));
-                    all.push(KeptScratch {
-                        stream: id,
-                        address,
-                        bytes,
-                    });
-                    if let Some(small) = small {
-                        free(small.address, stream)?;
-                    }
-                    return Ok(Workspace {
-                        address,
-                        source: Source::Kept(all),
-                    });
-                }
+        let bytes = COUNTER_BYTES + bytes;
+        let Some(kept) = kept else {
+            let address = allocate(bytes, context, stream)?;
+            if counted {
+                clear(address, COUNTER_BYTES, stream)?;
+            }
+            return Ok(Workspace {
+                address: address + COUNTER_BYTES as u64,
+                for_once: true,
+            });
+        };
+        if kept.bytes < bytes {
+            let address = allocate(bytes, context, stream)?;
+            // All of it, not the counters alone: kernels may look at flags here that nobody has raised yet. What those say does
+            // not matter, but that memory was never written would be reported by the tools that look for it.
+            clear(address, bytes, stream)?;
+            let small = std::mem::replace(kept, KeptScratch { address, bytes });
+            if small.bytes > 0 {
+                free(small.address, stream)?;
             }
         }
         Ok(Workspace {
-            address: allocate(bytes, context, stream)?,
-            source: Source::Allocated(stream),
+            address: kept.address + COUNTER_BYTES as u64,
+            for_once: false,
         })
     }
 
-    fn free(self) -> Result<()> {
-        match self.source {
-            Source::Allocated(stream) => free(self.address, stream),
-            Source::Nowhere | Source::Kept(_) => Ok(()),
+    fn free(self, stream: sys::CUstream) -> Result<()> {
+        match self.for_once {
+            true => free(self.address - COUNTER_BYTES as u64, stream),
+            false => Ok(()),
         }
     }
 }
@@ -100,10 +83,9 @@ pub(super) fn forget(stream: sys::CUstream, context: &CurrentContext) -> Result<
     let Some(id) = id_outside_captures(stream) else {
         return Ok(());
     };
-    let mut all = context.kept_scratch();
-    match all.iter().position(|kept| kept.stream == id) {
-        Some(place) => free(all.swap_remove(place).address, stream),
-        None => Ok(()),
+    match context.forget_scratch(id) {
+        Some(kept) if kept.bytes > 0 => free(kept.address, stream),
+        _ => Ok(()),
     }
 }
 
@@ -139,6 +121,16 @@ fn allocate(bytes: usize, context: &CurrentContext, stream: sys::CUstream) -> Re
     .map_err(|e| Error::driver("allocating the workspace of a product", e))
 }
 
+/// Clears memory that was allocated on this stream just now, or frees it.
+fn clear(address: sys::CUdeviceptr, bytes: usize, stream: sys::CUstream) -> Result<()> {
+    // SAFETY: the memory has at least so many bytes, and nobody else knows of it.
+    unsafe { result::memset_d8_async(address, 0, bytes, stream) }.map_err(|error| {
+        // The first error is the one to report.
+        let _ = free(address, stream);
+        Error::driver("clearing the workspace of a product", error)
+    })
+}
+
 fn free(address: sys::CUdeviceptr, stream: sys::CUstream) -> Result<()> {
     // SAFETY: the address came from `allocate` on this stream, and what uses it was queued there before this.
     unsafe { result::free_async(address, stream) }.map_err(|e| Error::driver("freeing the workspace of a product", e))
@@ -162,27 +154,43 @@ fn free(address: sys::CUdeviceptr, stream: sys::CUstream) -> Result<()> {
 /// [`Error::NotBuilt`] where this build lacks the kernel for the device, [`Error::Driver`] with the driver's message.
 pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream: sys::CUstream) -> Result<()> {
     let context = CurrentContext::get()?;
-    let workspace = match Workspace::allocate(plan.workspace_bytes, &context, stream) {
+    let slot = match plan.workspace_bytes {
+        1..=MAX_KEPT_BYTES => id_outside_captures(stream).and_then(|id| context.kept_scratch(id)),
+        _ => None,
+    };
+    // Held until the launch is queued: another thread's launch on this stream may free the memory for a larger one only
+    // after that.
+    let mut kept = slot
+        .as_ref()
+        .map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
+    let counted = matches!(plan.kernel.split_k, SplitK::Dealt(_));
+    let workspace = match Workspace::allocate(plan.workspace_bytes, counted, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {
             // Without room for copies of its operands a product runs on them as they lie.
-            return match plan.without_repacks(context.info()) {
-                Some(other) if plan.repacks != [None; 2] => unsafe { launch(&other, at, alpha, beta, stream) },
-                _ => Err(error),
+            drop(kept);
+            let other = match plan.repacks {
+                [None, None] => None,
+                _ => plan.without_repacks(context.info()),
+            };
+            return match other {
+                // SAFETY: as the caller vouches: it is the same product.
+                Some(other) => unsafe { launch(&other, at, alpha, beta, stream) },
+                None => Err(error),
             };
         }
     };
     // SAFETY: as the caller vouches; the workspace has the plan's size.
     let launched = unsafe { launch_in(&workspace, plan, at, alpha, beta, &context, stream) };
     // The workspace goes back even where the launch failed; the launch's error is the one to report.
-    launched.and(workspace.free())
+    launched.and(workspace.free(stream))
 }
 
 /// # Safety
 ///
 /// As [`launch`]; the workspace has the size that the plan asks for.
 unsafe fn launch_in(
-    workspace: &Workspace<'_>,
+    workspace: &Workspace,
     plan: &Plan,
     at: &Addresses,
     alpha: f32,
@@ -214,10 +222,9 @@ unsafe fn launch_in(
         parameters[1] = std::ptr::from_mut(a).cast();
         parameters[2] = std::ptr::from_mut(b).cast();
     }
-    let mut attributes = [cluster_attribute(plan.cluster), early_attribute()];
-    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may start while operands are
-    // still being written.
-    let early = plan.repacks != [None; 2] && kernel.copy_boxes.is_some() && early_starts();
+    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
+    let early = kernel.starts_early() && early_starts(context.info());
+    let mut attributes = [cluster_attribute(plan.cluster), early_start()];
     let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
@@ -255,26 +262,4 @@ fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
         pad: [0; 4],
         value,
     }
-}
-
-/// That the kernel may start before those before it on the stream have ended.
-fn early_attribute() -> sys::CUlaunchAttribute {
-    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
-    value.programmaticStreamSerializationAllowed = 1;
-    sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        pad: [0; 4],
-        value,
-    }
-}
-
-/// Whether the driver can also record early starts into graphs, from CUDA 12.3 on.
-fn early_starts() -> bool {
-    const SINCE: i32 = 12_030;
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        let mut version = 0;
-        // SAFETY: the number outlives the call.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
-    })
 }
