@@ -84,6 +84,8 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
+pub(crate) use cuda::{early_start, early_starts};
+#[cfg(feature = "cuda")]
 pub use cuda::{CurrentContext, Function, KeptScratch};
 
 #[cfg(feature = "cuda")]
@@ -378,5 +380,30 @@ mod cuda {
             clock_mhz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)? / 1000,
             memory_gbps,
         })
+    }
+
+    /// That a kernel may start before those before it on the stream have ended: while they do, it gets ready. It waits for
+    /// them itself, before it reads or writes memory.
+    pub(crate) fn early_start() -> sys::CUlaunchAttribute {
+        let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+        value.programmaticStreamSerializationAllowed = 1;
+        sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value,
+        }
+    }
+
+    /// Whether the device knows early starts, and the driver can also record them into graphs, from CUDA 12.3 on.
+    pub(crate) fn early_starts(device: &DeviceInfo) -> bool {
+        const CAPABILITY: u32 = 90;
+        const SINCE: i32 = 12_030;
+        static CAN: OnceLock<bool> = OnceLock::new();
+        device.compute_capability >= CAPABILITY
+            && *CAN.get_or_init(|| {
+                let mut version = 0;
+                // SAFETY: the number outlives the call.
+                unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
+            })
     }
 }

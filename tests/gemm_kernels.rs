@@ -635,6 +635,67 @@ fn operands_that_are_written_anew_give_the_same_products() {
     assert_none_wrong(&complaints);
 }
 
+/// Kernels that get ready while the one before them ends must read nothing that it still writes: a chain of products, each of
+/// the one before, queued at once.
+#[test]
+fn products_wait_for_the_products_before_them() {
+    const SIZE: usize = 352;
+    const LENGTH: usize = 12;
+    let Some(stream) = stream_or_skip("products_wait_for_the_products_before_them") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+    let mut rng = rng(5);
+    let mut random = || {
+        let host: Vec<f32> = (0..SIZE * SIZE).map(|_| uniform(&mut rng) as f32).collect();
+        stream.clone_htod(&host).unwrap()
+    };
+    let (start, b, mut x) = (random(), random(), [random(), random()]);
+    // Numbers stay about as large as they are: a sum of so many products of numbers between -1 and 1 has k / 9.
+    let alpha = (3.0 / SIZE as f32).sqrt();
+    let (row, col) = (OperandLayout::row_major(SIZE), OperandLayout::col_major(SIZE));
+    let (mut ran, mut complaints) = (0, Vec::new());
+    for (a_layout, b_layout) in [(row, row), (row, col), (col, row), (col, col)] {
+        let mut problem = GemmProblem::new(SIZE, SIZE, SIZE, a_layout, b_layout);
+        problem.d = a_layout;
+        problem.precision = Precision::Tf32;
+        let folded = problem.folded();
+        let plans = Plan::candidates(&folded, &device)
+            .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+            .filter(|plan| plan.kernel.copy_boxes.is_some() || plan.repacks != [None; 2]);
+        for plan in plans.step_by(every()) {
+            let mut chain = |step_by_step: bool| {
+                stream.memcpy_dtod(&start, &mut x[0]).unwrap();
+                for i in 0..LENGTH {
+                    let at = Addresses {
+                        a: x[i % 2].device_ptr(&stream).0,
+                        b: b.device_ptr(&stream).0,
+                        d: x[(i + 1) % 2].device_ptr(&stream).0,
+                        ..Addresses::default()
+                    };
+                    // SAFETY: the three matrices are of this size, D another than A, and live until they are downloaded.
+                    unsafe { launch(&plan, &at, alpha, 0.0, stream.cu_stream()) }.expect("launch");
+                    if step_by_step {
+                        stream.synchronize().unwrap();
+                    }
+                }
+                let last = stream.clone_dtoh(&x[LENGTH % 2]).expect("download");
+                last.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            let expected = chain(true);
+            ran += 1;
+            if (0..3).any(|_| chain(false) != expected) {
+                complaints.push(format!(
+                    "{plan}: a chain of products gave other bits when it was queued at once"
+                ));
+            }
+        }
+    }
+    println!("{} of {ran} plans wait", ran - complaints.len());
+    assert_none_wrong(&complaints);
+}
+
 /// Blocks that wait for each other must come to an end, and find flags of their own launch only: with other launches on the
 /// device, so that not all blocks run at the same time, and when a graph repeats a launch with the same workspace.
 #[test]

@@ -79,6 +79,14 @@ struct Scalars {
     __device__ __forceinline__ float scale(float acc) const { return without_product ? 0.0f : alpha * acc; }
 };
 
+constexpr int kWarpSize = 32, kNoLane = -1;
+constexpr unsigned kWholeWarp = 0xffffffff;
+
+// A lane that need not know where its neighbours in a row of D are.
+struct Alone {
+    static constexpr bool kBeside = false;
+};
+
 // The epilogue of one matrix of the batch. Build it once a tile, then store elements, in any order, from any thread.
 struct Epilogue {
     Scalars scalars;
@@ -114,8 +122,8 @@ struct Epilogue {
     }
 
     // Columns `col` to `col + 3` of ROWS rows from `row` on, with 16-byte accesses where the plan found that they are
-    // allowed. `col` is a multiple of 4.
-    template <int ROWS>
+    // allowed. `col` is a multiple of 4. LANES tells which lane has the next four columns: then whole warps come here.
+    template <typename LANES = Alone, int ROWS>
     __device__ __forceinline__ void store_rows(const GemmArgs& args, int row, int col, const float4 (&acc)[ROWS]) const {
         float x[ROWS * kVector];
 #pragma unroll
@@ -159,6 +167,13 @@ struct Epilogue {
         }
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
+            if constexpr (LANES::kBeside) {
+                if (args.d_access != kRowVector) {
+                    const float now[] = {x[r * kVector], x[r * kVector + 1], x[r * kVector + 2], x[r * kVector + 3]};
+                    store_shifted<LANES>(args, row + r, col, now);
+                    continue;
+                }
+            }
             if (row + r >= args.m) return;
             float* const line = d + (row + r) * args.d.row_stride + col;
             if (args.d_access == kRowVector && col + kVector <= args.n) {
@@ -180,6 +195,41 @@ struct Epilogue {
     }
 
 private:
+    // Four columns of a row that begins anywhere. Single elements would go to the L2 in parts of sectors, at a quarter of the
+    // speed. So a lane hands those before its first multiple of 16 bytes to the lane before it and takes as many from the one
+    // after it. The first lane of a row keeps its own, the last has nobody to take from. All lanes of the warp come here.
+    template <typename LANES>
+    __device__ __forceinline__ void store_shifted(const GemmArgs& args, int row, int col, const float (&x)[kVector]) const {
+        const int lane = threadIdx.x % kWarpSize, next = LANES::next(lane);
+        float* const line = d + row * args.d.row_stride + col;
+        const int head = -static_cast<int>(reinterpret_cast<uintptr_t>(line) / sizeof(float)) & (kVector - 1);
+        float run[2 * kVector - 1] = {x[0], x[1], x[2], x[3]};
+#pragma unroll
+        for (int i = 0; i < kVector - 1; ++i)
+            run[kVector + i] = __shfl_sync(kWholeWarp, x[i], next == kNoLane ? lane : next);
+#pragma unroll
+        for (int bit = 1; bit < kVector; bit *= 2) {   // run[i] becomes what run[i + head] was
+#pragma unroll
+            for (int i = 0; i + bit < 2 * kVector - 1; ++i) run[i] = (head & bit) != 0 ? run[i + bit] : run[i];
+        }
+        if (row >= args.m) return;
+        if (LANES::is_first(lane)) {
+#pragma unroll
+            for (int i = 0; i < kVector - 1; ++i) {
+                if (i < head && col + i < args.n) line[i] = x[i];
+            }
+        }
+        const int count = next == kNoLane ? kVector - head : kVector;
+        if (count == kVector && col + head + kVector <= args.n) {
+            *reinterpret_cast<float4*>(line + head) = make_float4(run[0], run[1], run[2], run[3]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < kVector; ++i) {
+                if (i < count && col + head + i < args.n) line[head + i] = run[i];
+            }
+        }
+    }
+
     // Four neighbours of the bias, 0 where there are no columns.
     __device__ __forceinline__ float4 bias_vector(const GemmArgs& args, int col) const {
         const bool aligned = args.bias_stride == 1 && reinterpret_cast<uintptr_t>(args.bias) % sizeof(float4) == 0;

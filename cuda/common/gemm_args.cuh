@@ -105,7 +105,9 @@ __device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const Gemm
 struct BatchCoordinates {
     int x, y, z;
 
-    __device__ __forceinline__ BatchCoordinates(const GemmArgs& args, const GemmOperand& operand, int batch) {
+    __device__ __forceinline__ BatchCoordinates(const GemmArgs& args, const GemmOperand& operand, int batch)
+        : x(0), y(0), z(0) {
+        if (args.batch == 1) return;   // divisions would stand before a block's first request
         x = batch % args.batch_dims[3];
         batch /= args.batch_dims[3];
         y = batch % args.batch_dims[2];

@@ -61,7 +61,11 @@ __device__ __forceinline__ void let_next_kernel_start() {
 
 // Waits until the kernels before this one on its stream have finished and what they wrote can be read. Only a launch that
 // allows this kernel to start before they end has anything to wait for.
-__device__ __forceinline__ void wait_for_previous_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_previous_kernels() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // ---- loads of data that is used once. PTX: "ld.global.nc" ------------------------------------------------------
 
@@ -288,6 +292,19 @@ __device__ __forceinline__ uint32_t cluster_size() {
     uint32_t size;
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
     return size;
+}
+
+// Which cluster of the grid this is, along x, and how many there are.
+__device__ __forceinline__ uint32_t cluster_index() {
+    uint32_t index;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+    return index;
+}
+
+__device__ __forceinline__ uint32_t cluster_count() {
+    uint32_t count;
+    asm("mov.u32 %0, %%nclusterid.x;" : "=r"(count));
+    return count;
 }
 
 // A barrier of every thread of the cluster; what was written to shared memory before it is visible after it.

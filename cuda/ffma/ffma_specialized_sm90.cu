@@ -17,10 +17,8 @@
 //
 // Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile of the whole waves. The k of all other tiles is
 // shared equally among them: stream_k.cuh. No second launch, the same bits every time.
-#include <cuda.h>
-
 #include "../common/stream_k.cuh"
-#include "ffma_tile.cuh"
+#include "copied_tile.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -33,62 +31,6 @@ struct Loaded {
     static constexpr bool kCopied = false;
     static constexpr int kArrivals = 128;   // a stage is full when all producers have stored their part
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
-};
-
-// A tile of ROWS rows that the copy engine brings. Where rows are neighbours in memory, it arrives as the main loop wants it,
-// [k][row]. Where k is contiguous, it arrives as [row][k], its 16-byte chunks swizzled within 64 bytes, and a producer warp
-// turns it in place: a band of 32 rows has the same room as [k][row] of that band.
-template <int ROWS, int BK, bool TURNED>
-struct CopiedTile {
-    static constexpr int kBand = 32;
-    static constexpr int kBandFloats = kBand * BK;
-    static_assert(BK == 16 && ROWS % kBand == 0, "a row of 64 bytes is what the copy engine swizzles; bands are whole");
-
-    // Where line k has the four rows that lie `step` rows after the ones to which `lane_offset` leads in line 0.
-    static __device__ __forceinline__ constexpr int offset(int k, int step) {
-        return TURNED ? step / kBand * kBandFloats + k * kBand + step % kBand : k * ROWS + step;
-    }
-    static __device__ __forceinline__ int lane_offset(int row) {
-        return TURNED ? row / kBand * kBandFloats + row % kBand : row;
-    }
-
-    // Four rows lie beside each other in a line, but those of a turned tile are rotated: at place i is row (i + rotation) % 4.
-    static __device__ __forceinline__ int rotation(int row) { return TURNED ? row / 8 % kVec : 0; }
-
-    // A lane gathers four rows of a line, four times, and writes them as vectors. Eight neighbouring lanes have eight fours of
-    // rows and one line, so what they write fills all banks. So does what a warp reads: because of the rotation, eight lanes
-    // read one element each of eight different chunks.
-    static __device__ __forceinline__ void turn(float* tile, int lane) {
-        const int four = lane % 8, line = lane / 8;
-        int from[kVec][BK / kVec];
-#pragma unroll
-        for (int i = 0; i < kVec; ++i) {
-            const int row = four * kVec + (i + rotation(four * kVec)) % kVec;
-#pragma unroll
-            for (int chunk = 0; chunk < BK / kVec; ++chunk)
-                from[i][chunk] = row * BK + (chunk ^ row / 2 % 4) * kVec + line;
-        }
-        float* to = tile + line * kBand + four * kVec;
-#pragma unroll
-        for (int band = 0; band < ROWS / kBand; ++band) {
-            float v[BK / kVec][kVec];
-#pragma unroll
-            for (int chunk = 0; chunk < BK / kVec; ++chunk)
-#pragma unroll
-                for (int i = 0; i < kVec; ++i) v[chunk][i] = tile[band * kBandFloats + from[i][chunk]];
-            __syncwarp();   // all have read the band before any of it is overwritten
-#pragma unroll
-            for (int chunk = 0; chunk < BK / kVec; ++chunk)
-                *reinterpret_cast<float4*>(to + band * kBandFloats + chunk * kVec * kBand) =
-                    make_float4(v[chunk][0], v[chunk][1], v[chunk][2], v[chunk][3]);
-        }
-    }
-
-    // Asks for the tile at (row, k) of a matrix of the batch.
-    static __device__ __forceinline__ void copy(float* tile, const CUtensorMap& map, uint64_t* barrier, int row, int k,
-                                                const BatchCoordinates& at) {
-        ptx::tma_load_5d(tile, &map, barrier, TURNED ? k : row, TURNED ? row : k, at.x, at.y, at.z);
-    }
 };
 
 // By the copy engine. An operand that is contiguous along k is turned.
@@ -109,25 +51,6 @@ struct Copied {
         return CopiedTile<BN, BK, B_TURNED>::rotation(col);
     }
 };
-
-// Brings four neighbours that lie rotated by so many places back in order.
-template <typename T>
-__device__ __forceinline__ void rotate_back(T (&v)[kVec], int by) {
-    if (by & 1) {
-        const T last = v[3];
-        v[3] = v[2];
-        v[2] = v[1];
-        v[1] = v[0];
-        v[0] = last;
-    }
-    if (by & 2) {
-        const T first = v[0], second = v[1];
-        v[0] = v[2];
-        v[1] = v[3];
-        v[2] = first;
-        v[3] = second;
-    }
-}
 
 // ---- the kernel -------------------------------------------------------------------------------------------------
 
@@ -416,7 +339,7 @@ struct Specialized {
                     rows[i] = make_float4(x[0], x[1], x[2], x[3]);
                 }
             }
-            epilogue.store_rows(args, work.row + row, work.col + col, rows);
+            epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
         });
     }
 };

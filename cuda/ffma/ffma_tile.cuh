@@ -231,6 +231,15 @@ struct Lanes {
         return LM == 2 ? lane / 4 * 2 + lane % 2 : LM == 4 ? lane / 8 * 2 + lane % 2 : LM == 8 ? lane / 2 % 4
                                                                                             : lane / 2 % 2;
     }
+
+    // For the epilogue: which lane has the next n of the same m.
+    static constexpr bool kBeside = true;
+    static __device__ __forceinline__ int next(int lane) {
+        if (n(lane) == LN - 1) return kNoLane;
+        constexpr int kPairs = LM == 2 ? 4 : 8;   // lanes between n and n + 2 where LM is small
+        return LM >= 8 ? lane + 2 : lane % 2 == 0 ? lane + 1 : lane + kPairs - 1;
+    }
+    static __device__ __forceinline__ bool is_first(int lane) { return n(lane) == 0; }
 };
 
 // TM × TN accumulators of a thread. Its rows come in chunks of four, LM chunks apart from each other, so that the lanes

@@ -102,8 +102,14 @@ __device__ __forceinline__ void fma4(float& sum, float4 x, float4 y) {
     sum = fmaf(x.w, y.w, sum);
 }
 
-// The matrix is contiguous along k (or not at all: then it is read element by element).
-template <int M, int LINES, int WARPS, int UNROLL, bool SWAPPED>
+// The usual case: one matrix, all of which can be read 16 bytes along k at a time.
+__device__ __forceinline__ bool is_plain(const GemmArgs& args) {
+    return args.batch == 1 && args.k % kVec == 0 && args.a_access == kRowVector && args.b_access == kColVector;
+}
+
+// The matrix is contiguous along k (or not at all). PLAIN: is_plain(), without the code for everything else: a launch is short
+// enough for the fetching of instructions to count, and to jump over some takes longer than to execute them.
+template <int M, int LINES, int WARPS, int UNROLL, bool SWAPPED, bool PLAIN>
 __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     constexpr int kSum = M * LINES;
     static_assert((kSum & (kSum - 1)) == 0 && kSum <= kWarp, "the lanes' sums halve evenly");
@@ -111,7 +117,7 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int line_count = SWAPPED ? args.m : args.n;
     const int line_blocks = (line_count - 1) / LINES + 1;
-    const int batch = blockIdx.x / line_blocks;
+    const int batch = PLAIN ? 0 : blockIdx.x / line_blocks;
     const int first_line = (blockIdx.x - batch * line_blocks) * LINES;
     const Gemv g = gemv_of<SWAPPED, true>(args, batch);
 
@@ -130,7 +136,8 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     constexpr int kStep = WARPS * kWarp * kVec;   // k that the block takes at once
     const int k_end = args.k;
     int k = threadIdx.x * kVec;
-    if (g.matrix_vector && g.vectors_vector) {
+    const bool vectors = PLAIN || (g.matrix_vector && g.vectors_vector);
+    if (vectors) {
         const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
         for (; k + kVec <= k_end; k += UNROLL * kStep) {
@@ -149,25 +156,20 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
                     for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[u][i], x);
                 }
         }
-        // The last k mod 4 elements are some lane's: the one whose turn they are.
-        k = k_end - k_end % kVec;
-        k = k / kVec % (WARPS * kWarp) == threadIdx.x ? k : k_end;
     }
+    if constexpr (!PLAIN) {
+        // Element by element the last k mod 4, or everything.
 #pragma unroll 1
-    for (; k < k_end; k += kStep) {
-        float4 w[LINES];
+        for (k = (vectors ? k_end - k_end % kVec : 0) + threadIdx.x; k < k_end; k += WARPS * kWarp) {
+            float w[LINES];
 #pragma unroll
-        for (int i = 0; i < LINES; ++i)
-            w[i] = g.matrix_vector && k + kVec <= k_end
-                       ? ptx::load_streaming(line[i] + k)
-                       : load_guarded(line[i] + k * g.matrix_k_stride, g.matrix_k_stride, k_end - k);
+            for (int i = 0; i < LINES; ++i) w[i] = __ldg(line[i] + k * g.matrix_k_stride);
 #pragma unroll
-        for (int v = 0; v < M; ++v) {
-            const float4 x = g.vectors_vector && k + kVec <= k_end
-                                 ? load_vector(vector[v] + k)
-                                 : load_guarded(vector[v] + k * g.vector_k_stride, g.vector_k_stride, k_end - k);
+            for (int v = 0; v < M; ++v) {
+                const float x = __ldg(vector[v] + k * g.vector_k_stride);
 #pragma unroll
-            for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[i], x);
+                for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[i], x, acc[v * LINES + i]);
+            }
         }
     }
 
@@ -352,21 +354,26 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
 // Entries: vectors at most, lines a block (dot), lanes along the lines (axpy) or lines a warp (panel), warps, unrolling.
 #define GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED)                                                          \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {       \
-        ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED>(args);                                                \
+        ptx::wait_for_previous_kernels();                                                                            \
+        if (ffma_gemm::is_plain(args)) ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, true>(args);           \
+        else ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, false>(args);                                    \
     }
 #define GEMV_AXPY(NAME, M, LANES, WARPS, SWAPPED)                                                                   \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
+        ptx::wait_for_previous_kernels();                                                                            \
         ffma_gemm::gemv_axpy<M, LANES, WARPS, SWAPPED>(args);                                                       \
     }
 #define GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)                                                                    \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
+        ptx::wait_for_previous_kernels();                                                                            \
         ffma_gemm::gemv_panel<N, LINES, WARPS, STEPS>(args);                                                        \
     }
 
-GEMV_DOT(gemv_dot_m1, 1, 4, 4, 4, 4, false)
-GEMV_DOT(gemv_dot_m2, 2, 4, 4, 4, 4, false)
-GEMV_DOT(gemv_dot_m4, 4, 4, 4, 2, 4, false)
-GEMV_DOT(gemv_dot_m8, 8, 4, 4, 2, 3, false)
+GEMV_DOT(gemv_dot_m1, 1, 2, 6, 2, 8, false)
+GEMV_DOT(gemv_dot_m2, 2, 2, 4, 2, 8, false)
+GEMV_DOT(gemv_dot_m4, 4, 4, 8, 1, 3, false)
+GEMV_DOT(gemv_dot_m8, 8, 4, 2, 1, 8, false)
+GEMV_DOT(gemv_dot_m8_deep, 8, 2, 8, 1, 3, false)
 GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true)
 GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true)
 GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true)

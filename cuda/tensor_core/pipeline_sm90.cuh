@@ -43,7 +43,8 @@ constexpr int kRegisters = 65536;    // of a multiprocessor
 constexpr int kTileAlign = 1024;     // the swizzle's period
 constexpr int kSharedLimit = 227 * 1024;
 constexpr int kConsumerBarrier = 1;  // named barrier of the consumers
-constexpr int kStagingBarrier = 2;   // the first of those of single consumer warpgroups
+constexpr int kStartBarrier = 2;     // that of the whole block, once
+constexpr int kStagingBarrier = 3;   // the first of those of single consumer warpgroups
 constexpr int kStagedRows = 32;      // of S whose results are staged at a time
 constexpr int kStagingBytes = kConsumerRows * kStagedRows * 4;   // of a consumer warpgroup
 constexpr int kBox = 32;             // rows of an MN-major box: 128 bytes
@@ -156,8 +157,8 @@ struct Work {
         units = units_r * tiles_s * args.batch;
         const int blocks = static_cast<int>(ptx::cluster_size());
         rank = static_cast<int>(ptx::cluster_rank());
-        unit = blockIdx.x / blocks;
-        step = gridDim.x / blocks;
+        unit = static_cast<int>(ptx::cluster_index());
+        step = static_cast<int>(ptx::cluster_count());
         k_begin = 0;
         k_end = args.k;
         if (CONFIG::MULTICAST == 1 && blocks > 1) {   // the cluster cuts k
@@ -171,6 +172,12 @@ struct Work {
 
     // First row of R and S of this block's tile, and the matrix of the batch.
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
+        if (tiles_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
+            batch = 0;
+            row_r = (CONFIG::MULTICAST > 1 ? unit * CONFIG::MULTICAST + rank : unit) * CONFIG::BM;
+            row_s = 0;
+            return;
+        }
         const int per_matrix = units_r * tiles_s;
         batch = unit / per_matrix;
         const int index = unit - batch * per_matrix;
@@ -433,17 +440,20 @@ __device__ __forceinline__ void walk(const GemmOperand& operand, const float* ba
     }
 }
 
-// Stores a consumer's results, which lie scattered over its threads, in runs of 16 bytes a lane and at least 128 a row of D.
-// They pass through shared memory, 32 rows of S at a time; its 16-byte chunks are permuted so that neither side meets bank
-// conflicts. Rows of D start on 16 bytes, and n is a multiple of four.
-template <typename CONFIG>
+// Stores a consumer's results, which lie scattered over its threads, in runs of LANE_FLOATS numbers a lane and at least 128
+// bytes a row of D. They pass through shared memory, 32 rows of S at a time; its 16-byte chunks are permuted so that neither
+// side meets bank conflicts. With four numbers a lane, rows of D start on 16 bytes, and n is a multiple of four.
+template <typename CONFIG, int LANE_FLOATS>
 __device__ __forceinline__ void store_staged(const GemmArgs& args, int thread, char* staging, float* d, int row_r,
                                              int row_s, const float (&x)[CONFIG::ACCUMULATORS]) {
-    constexpr int kWarps = kWarpgroup / kWarp, kPasses = 4;
-    constexpr int kLaneFloats = kChunk / 4;
+    constexpr int kWarps = kWarpgroup / kWarp, kPasses = kStagedRows / 2 / LANE_FLOATS;
+    constexpr int kChunkFloats = kChunk / 4;
+    static_assert(LANE_FLOATS == 1 || LANE_FLOATS == kChunkFloats, "a lane's numbers stay together");
     const auto store = [&](int row, int col, const float* from) {
         if (row < args.m && col < args.n) {
-            *reinterpret_cast<float4*>(d + row * args.d.row_stride + col) = *reinterpret_cast<const float4*>(from);
+            float* to = d + row * args.d.row_stride + col;
+            if constexpr (LANE_FLOATS == 1) *to = *from;
+            else *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
         }
     };
 #pragma unroll
@@ -458,16 +468,16 @@ __device__ __forceinline__ void store_staged(const GemmArgs& args, int thread, c
 #pragma unroll
             for (int i = 0; i < kStagedRows / 2; ++i) {
                 const int r = place.row(i / 2 % 2) % kConsumerRows;
-                staged[place.column(i) * kConsumerRows + (r ^ place.quad * kLaneFloats)] = value(i);
+                staged[place.column(i) * kConsumerRows + (r ^ place.quad * kChunkFloats)] = value(i);
             }
             ptx::named_barrier_sync(kStagingBarrier + warpgroup, kWarpgroup);
-            constexpr int kLanes = kConsumerRows / kLaneFloats;   // of a row
+            constexpr int kLanes = kConsumerRows / LANE_FLOATS;   // of a row
 #pragma unroll
             for (int pass = 0; pass < kPasses; ++pass) {
-                const int s = (pass * kWarps + warp) * (kWarp / kLanes) + place.lane / kLanes;
-                const int r = place.lane % kLanes * kLaneFloats;
+                const int number = (pass * kWarps + warp) * kWarp + place.lane;
+                const int s = number / kLanes, r = number % kLanes * LANE_FLOATS;
                 store(row_s + first + s, row_r + warpgroup * kConsumerRows + r,
-                      staged + s * kConsumerRows + (r ^ s / 2 % 4 * kLaneFloats));
+                      staged + s * kConsumerRows + (r ^ s / 2 % 4 * kChunkFloats));
             }
         } else {
             // Rows of D are rows of R. A warp stores its own 16, so it need not wait for the others.
@@ -480,15 +490,39 @@ __device__ __forceinline__ void store_staged(const GemmArgs& args, int thread, c
                     make_float2(value(i), value(i + 1));
             }
             __syncwarp();
-            constexpr int kLanes = kStagedRows / kLaneFloats;
+            constexpr int kLanes = kStagedRows / LANE_FLOATS;
 #pragma unroll
             for (int pass = 0; pass < kPasses; ++pass) {
                 const int line = pass * (kWarp / kLanes) + place.lane / kLanes;
-                const int s = place.lane % kLanes * kLaneFloats;
+                const int s = place.lane % kLanes * LANE_FLOATS;
                 store(row_r + place.row(line / 8, line % 8), row_s + first + s,
                       mine + line * kStagedRows + (s ^ line % 4 * 8));
             }
         }
+    }
+}
+
+// Stores the half of a thread's results that lies in one row of D, which begins anywhere: two neighbours at a time, of every
+// eight columns. Where the row starts on an odd multiple of four bytes, a lane stores its second number with the first of the
+// lane after it, the last of four lanes with the one that the first lane has of the next eight columns. `left` columns from
+// the thread's first on are inside.
+template <int COUNT, typename PLACE>
+__device__ __forceinline__ void store_pairs(float* line, int left, const PLACE& place, int half, const float (&x)[COUNT]) {
+    constexpr unsigned kAll = 0xFFFFFFFFu;
+    constexpr int kColumns = 8, kLanes = 4, kLast = COUNT / 4 - 1;
+    const bool odd = reinterpret_cast<uintptr_t>(line) % sizeof(float2) != 0;
+    const int next = place.lane / kLanes * kLanes + (place.quad + 1) % kLanes;
+    if (odd && place.quad == 0 && left > 0) line[0] = x[2 * half];
+#pragma unroll
+    for (int j = 0; j <= kLast; ++j) {
+        const float even = x[4 * j + 2 * half], own = x[4 * j + 2 * half + 1];
+        const float ahead = j < kLast ? x[4 * (j < kLast ? j + 1 : j) + 2 * half] : 0.0f;
+        const float taken = __shfl_sync(kAll, place.quad == 0 ? ahead : even, next);
+        const int col = kColumns * j + odd;
+        const bool alone = odd && j == kLast && place.quad == kLanes - 1;   // nobody has its neighbour
+        const float2 pair = odd ? make_float2(own, taken) : make_float2(even, own);
+        if (col + 1 < left && !alone) *reinterpret_cast<float2*>(line + col) = pair;
+        else if (col < left) line[col] = pair.x;
     }
 }
 
@@ -539,10 +573,13 @@ __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>
         });
     }
     if constexpr (CONFIG::STAGED && COUNT == CONFIG::ACCUMULATORS) {
+        const int thread = place.warp * kWarp + place.lane;
         if (args.d_access == kRowVector && args.n % 4 == 0) {
-            store_staged<CONFIG>(args, place.warp * kWarp + place.lane, staging, epilogue.d, row_r, row_s, x);
-            return;
+            store_staged<CONFIG, kChunk / 4>(args, thread, staging, epilogue.d, row_r, row_s, x);
+        } else {
+            store_staged<CONFIG, 1>(args, thread, staging, epilogue.d, row_r, row_s, x);
         }
+        return;
     }
     if (!CONFIG::SWAPPED && args.d_access == kRowVector && rows_s % 2 == 0) {   // both of a pair are inside, or none
         float2* even = reinterpret_cast<float2*>(epilogue.d + r * args.d.row_stride + s);
@@ -554,9 +591,17 @@ __device__ __forceinline__ void finish(const GemmArgs& args, const Place<CONFIG>
         }
         return;
     }
-    walk<CONFIG, COUNT>(args.d, epilogue.d, r, s, half_rows, [&](int i, const float* at) {
-        if (inside(i)) *const_cast<float*>(at) = x[i];
-    });
+    if constexpr (CONFIG::SWAPPED) {
+        walk<CONFIG, COUNT>(args.d, epilogue.d, r, s, half_rows, [&](int i, const float* at) {
+            if (inside(i)) *const_cast<float*>(at) = x[i];
+        });
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float* line = epilogue.d + (r + half * half_rows) * args.d.row_stride + s;
+            store_pairs<COUNT>(line, in_r[half] ? left : 0, place, half, x);
+        }
+    }
 }
 
 // The blocks of the cluster hold the sums of the slices of k: adds them in order and stores. The accumulators are
@@ -576,7 +621,7 @@ __device__ __forceinline__ void reduce_and_store(const GemmArgs& args, const Sha
 #pragma unroll 1
     for (int first = work.rank * kGroup; first < CONFIG::ACCUMULATORS; first += slices * kGroup) {
         float total[kGroup] = {};
-#pragma unroll 4
+#pragma unroll 8
         for (int slice = 0; slice < slices; ++slice) {
             const uint32_t theirs = ptx::cluster_address(mine + first * CONFIG::CONSUMERS, slice);
 #pragma unroll
@@ -600,6 +645,8 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
     const bool cut = CONFIG::MULTICAST == 1 && ptx::cluster_size() > 1;
 
     if (threadIdx.x == 0) {
+        ptx::tma_prefetch_descriptor(&r_map);
+        ptx::tma_prefetch_descriptor(&s_map);
         for (int slot = 0; slot < CONFIG::STAGES; ++slot) {
             ptx::mbarrier_init(shared.raw_full(slot), 1);
             ptx::mbarrier_init(shared.raw_empty(slot), CONFIG::CONSUMERS / kWarp * CONFIG::MULTICAST);
@@ -609,11 +656,19 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             ptx::mbarrier_init(shared.converted_empty(slot), CONFIG::CONSUMERS / kWarp);
         }
         ptx::fence_mbarrier_init();
-        ptx::tma_prefetch_descriptor(&r_map);
-        ptx::tma_prefetch_descriptor(&s_map);
+        ptx::fence_async_proxy();
     }
-    ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
-    ptx::cluster_sync();
+    // All may use the barriers from here on, those of both blocks if they share tiles. The warp that made them goes on and
+    // asks for the first tiles.
+    if constexpr (CONFIG::MULTICAST > 1) {
+        ptx::cluster_sync();
+    } else if (warp == 0) {
+        __syncwarp();
+        ptx::named_barrier_arrive(kStartBarrier, CONFIG::THREADS);
+    } else {
+        ptx::named_barrier_sync(kStartBarrier, CONFIG::THREADS);
+    }
+    ptx::wait_for_previous_kernels();   // while the last of them ended, this one got ready
 
     if (warp < CONFIG::FEEDERS / kWarp) {
         ptx::registers_decrease_to<CONFIG::FEEDER_REGISTERS>();

@@ -40,6 +40,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
     __shared__ uint64_t loaded;
 
     ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
+    ptx::wait_for_previous_kernels();
     const TileIndex index = tile_index(args, blockIdx.x);
     const int row0 = index.row * CELL_ROWS * kSide, col0 = index.col * CELL_COLS * kSide;
 

@@ -47,6 +47,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
     const auto at = [](int row, int chunk) { return row * kRowChunks + row / V + chunk; };
 
     ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
+    ptx::wait_for_previous_kernels();
     const TileIndex index = tile_index(args, blockIdx.x);
     const OuterOffset offset = outer_offset(args, index.matrix);
     const int64_t row0 = static_cast<int64_t>(index.row) * TILE_ROWS;   // a multiple of V

@@ -11,6 +11,9 @@ use crate::device::DeviceInfo;
 /// What a launch costs beside its work, in µs: measured on an H100 with an empty kernel.
 const LAUNCH_US: f64 = 2.2;
 
+/// The same for a kernel that gets ready while the one before it ends, as those of the copy engine do.
+const EARLY_LAUNCH_US: f64 = 0.85;
+
 /// What a cut of k costs beside its blocks, in µs, and the fraction of the multiprocessors on which clusters of so many
 /// blocks find room: a cluster lives within one group of multiprocessors, and groups differ in size.
 const fn cluster(blocks: u32) -> (f64, f64) {
@@ -25,8 +28,14 @@ const fn cluster(blocks: u32) -> (f64, f64) {
     }
 }
 
+/// What pairs of blocks that share tiles cost, in µs, once: their barriers have to be there in both before either may start.
+const PAIRS_US: f64 = 4.0;
+
 /// What a cut costs more, in µs, where blocks exchange the sums of large tiles: kernels of the copy engine.
 const EXCHANGE_US: f64 = 1.5;
+
+/// What strips of several slices cost more, in µs: the last block to finish one waits for the others' sums to be visible.
+const DEALT_SLICES_US: f64 = 2.2;
 
 /// What bringing the pieces of tiles together costs at the end of a stream-K launch, with what each piece of a tile adds, and
 /// what a block loses between pieces of two tiles: as parts of what a block takes beside its multiplications.
@@ -117,6 +126,9 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         let pieces = f64::from(way.steps) / f64::from(way.share());
         let setups = 1.0 + tiles + STREAM_K_FINISH + STREAM_K_PIECE * pieces + straddles;
         f64::from(way.whole_tiles / way.blocks) * together(1.0) + range_us + setups * cost.setup_us as f64
+    } else if let Cut::Dealt(dealt) = cut {
+        let waves = dealt.blocks().div_ceil(device.sm_count.max(1));
+        f64::from(waves) * f64::from(dealt.strips) / f64::from(dealt.members) * flops / (peak * cost.full as f64)
     } else {
         let wave = slots * cost.resident as usize;
         let rest = blocks % wave;
@@ -133,7 +145,20 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         Some(_) if split_k > 1 => EXCHANGE_US,
         _ => 0.0,
     };
-    LAUNCH_US + split_us + exchange_us + arithmetic_us.max(memory_us)
+    let launch_us = match spec.starts_early() {
+        true => EARLY_LAUNCH_US,
+        false => LAUNCH_US,
+    };
+    let pairs_us = match spec.grid {
+        Grid::Pairs(_) => PAIRS_US,
+        _ => 0.0,
+    };
+    let dealt_us = match cut {
+        Cut::Dealt(dealt) if dealt.slices > 1 => cost.setup_us as f64 + DEALT_SLICES_US,
+        Cut::Dealt(_) => cost.setup_us as f64,
+        _ => 0.0,
+    };
+    launch_us + dealt_us + split_us + pairs_us + exchange_us + arithmetic_us.max(memory_us)
 }
 
 impl DeviceInfo {

@@ -2,6 +2,7 @@
 //! several tiles): planning, launching, tests, benchmarks and reports walk this table and keep no list of their own.
 
 use super::cost::Cost;
+use super::dealt::Dealt;
 use super::problem::{Access, DType, GemmProblem, OperandLayout, Precision, MAX_SIZE};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
@@ -125,6 +126,9 @@ pub enum SplitK {
     /// The last tiles are cut into ranges of equal length, one a block, whatever the number of tiles, and pieces come
     /// together through the workspace: [`StreamK`](super::stream_k::StreamK).
     StreamK,
+    /// Always into as few slices as are no longer than this, whose strips of the result are dealt to the blocks one by one:
+    /// [`Dealt`].
+    Dealt(u32),
 }
 
 /// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
@@ -187,7 +191,7 @@ impl Needs {
 const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
 /// Ways of access with a unit row stride.
 const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
-/// Columns (or rows) of the streamed matrix that a block of the `dot` kernels takes.
+/// Rows of the streamed matrix that a block of the `dot` kernels for few columns takes.
 const DOT_LINES: u32 = 4;
 /// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
 const AXPY_LINES: u32 = 32;
@@ -226,6 +230,8 @@ pub struct KernelSpec {
     /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
     /// boxes of A and of B. They may be started while operands are still being written anew, and wait for that themselves.
     pub copy_boxes: Option<[CopyBox; 2]>,
+    /// Whether it may be started early, as those, without reading through the copy engine.
+    pub waits: bool,
     /// What it demands.
     pub needs: Needs,
     /// Its measured costs. The planner considers a kernel only where they are given; by name every kernel can be had.
@@ -258,6 +264,7 @@ impl KernelSpec {
             epilogue: EpilogueSupport::Scaled,
             split_k: SplitK::Never,
             copy_boxes: None,
+            waits: false,
             needs: Needs::ANY,
             cost: None,
             may_spill_on: &[],
@@ -341,6 +348,18 @@ impl KernelSpec {
         }
     }
 
+    /// The same with one tile a block, which groups of math warps share along k, and k cut across a cluster where there are
+    /// few tiles.
+    const fn ffma_grouped(name: &'static str, accesses: [Access; 2], tile: Tile, shared: u32, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_grouped_sm90",
+            summary: "FP32 multiply-adds, TMA, groups of math warps share k",
+            grid: Grid::Units,
+            split_k: SplitK::Cluster,
+            ..KernelSpec::ffma_copied(name, accesses, tile, shared, cost)
+        }
+    }
+
     /// The same with one tile a block, several blocks a multiprocessor, for an A that is contiguous along k: it stays as it lies.
     const fn ffma_direct(name: &'static str, b: Access, tile: Tile, shared: u32, cost: Cost) -> Self {
         KernelSpec {
@@ -370,6 +389,44 @@ impl KernelSpec {
         .dynamic_shared(shared)
     }
 
+    /// The same for few rows, which a block keeps in shared memory while it is dealt strips of the result.
+    const fn ffma_strips(
+        name: &'static str,
+        rows: u32,
+        longest_slice: u32,
+        tile: Tile,
+        shared: u32,
+        cost: Cost,
+    ) -> Self {
+        const BOX_K: u32 = 32;
+        let spec = KernelSpec::ffma_kmajor(name, tile, shared, cost);
+        KernelSpec {
+            file: "ffma/ffma_strips_sm90",
+            summary: "FP32 multiply-adds along k, TMA, few rows",
+            grid: Grid::Persistent,
+            split_k: SplitK::Dealt(longest_slice),
+            copy_boxes: Some([CopyBox::new(BOX_K, tile.bm), CopyBox::new(BOX_K, tile.bn)]),
+            needs: Needs {
+                max_m: rows,
+                ..spec.needs
+            },
+            ..spec
+        }
+    }
+
+    /// How such a kernel shares its work, if there are not more strips than it has counters for; `None` of any other kernel.
+    pub fn dealt(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<Dealt> {
+        match self.split_k {
+            SplitK::Dealt(longest) => Dealt::of(problem, self.tile.bn, self.tile.bk, longest, device.sm_count.max(1)),
+            _ => None,
+        }
+    }
+
+    /// Whether it may be started while kernels before it on the stream still run.
+    pub const fn starts_early(&self) -> bool {
+        self.waits || self.copy_boxes.is_some()
+    }
+
     /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
     const fn few_rows(
         name: &'static str,
@@ -382,6 +439,7 @@ impl KernelSpec {
         KernelSpec {
             file: "ffma/gemv",
             split_k: SplitK::Never,
+            waits: true,
             summary: "streams B once past a few rows of A",
             needs: Needs {
                 b,
@@ -404,6 +462,7 @@ impl KernelSpec {
         KernelSpec {
             file: "ffma/gemv",
             split_k: SplitK::Never,
+            waits: true,
             summary: "streams A once past a few columns of B",
             needs: Needs {
                 a,
@@ -545,6 +604,12 @@ impl KernelSpec {
             return Some(format!(
                 "it would have {} tiles to count, and counts to {MAX_SIZE}",
                 self.units(problem)
+            ));
+        }
+        if matches!(self.split_k, SplitK::Dealt(_)) && self.dealt(problem, device).is_none() {
+            return Some(format!(
+                "it counts the strips of {} columns that are done, and has counters for 16384",
+                self.tile.bn
             ));
         }
         let refused = |allowed: &[Access], access: Access| !allowed.is_empty() && !allowed.contains(&access);
@@ -981,34 +1046,42 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::few_rows(
         "gemv_dot_m1",
         1,
-        DOT_LINES,
-        128,
+        2,
+        192,
         ALONG_COLS,
-        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+        Cost::measured(0.04, 0.015, 8, 1.0, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m2",
         2,
-        DOT_LINES,
+        2,
         128,
         ALONG_COLS,
-        Cost::measured(0.08, 0.030, 4, 2.0, 0.90),
+        Cost::measured(0.08, 0.030, 8, 1.2, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m4",
         4,
-        DOT_LINES,
-        128,
+        4,
+        256,
         ALONG_COLS,
-        Cost::measured(0.16, 0.060, 4, 1.5, 0.90),
+        Cost::measured(0.16, 0.060, 3, 1.5, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m8",
         8,
-        DOT_LINES,
-        128,
+        4,
+        64,
         ALONG_COLS,
-        Cost::measured(0.22, 0.220, 3, 2.0, 0.85),
+        Cost::measured(0.40, 0.060, 8, 2.5, 0.85),
+    ),
+    KernelSpec::few_rows(
+        "gemv_dot_m8_deep",
+        8,
+        2,
+        256,
+        ALONG_COLS,
+        Cost::measured(0.22, 0.072, 3, 2.0, 0.80),
     ),
     KernelSpec::few_rows(
         "gemv_axpy_m1",
@@ -1218,56 +1291,56 @@ pub const TABLE: &[KernelSpec] = &[
         36864,
         Cost::measured(0.35, 0.118, 6, 2.5, 0.75),
     ),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.80 2.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.82 2.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.82 4.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 64, pairs along M, cost 0.83 2.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 64, pairs along M, cost 0.83 2.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_pair_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, pairs along N, cost 0.83 2.25 0.75),
     sm90!("gemm_tf32x3_sm90_128x128_pair_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.62 2.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.80 4.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.82 4.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.82 4.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.62 4.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.62 3.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.40 2.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.22 1.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.62 2.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.42 1.75 0.75),
-    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.22 1.25 0.75),
-    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 2.00 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.30 1.00 0.85),
-    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.48 2.50 0.75),
-    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.32 1.50 0.85),
-    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.60 3.50 0.80),
-    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.38 2.50 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.24 2.50 0.75),
-    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.62 2.75 0.80),
-    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.40 1.75 0.75),
-    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.22 1.25 0.75),
-    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.44 2.25 0.80),
-    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.46 1.50 0.80),
-    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.32 1.25 0.80),
-    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.32 1.25 0.80),
-    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.28 2.00 0.80),
-    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.16 1.75 0.80),
-    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 1.50 0.80),
-    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 1.00 0.80),
-    sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.82 7.50 0.75),
-    sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.82 7.75 0.75),
-    sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.78 7.75 0.75),
-    sm90!("gemm_tf32_sm90_128x128_pair_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.35 5.0 0.75),
-    sm90!("gemm_tf32_sm90_128x128_nt": tf32 NT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.76 4.75 0.75),
-    sm90!("gemm_tf32_sm90_128x128_tt": tf32 TT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.72 3.75 0.75),
-    sm90!("gemm_tf32_sm90_128x128_nn": tf32 NN, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.64 4.00 0.75),
-    sm90!("gemm_tf32_sm90_128x128_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.36 4.25 0.75),
-    sm90!("gemm_tf32_sm90_128x64_nt": tf32 NT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.60 3.25 0.75),
-    sm90!("gemm_tf32_sm90_128x64_tt": tf32 TT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.42 2.25 0.75),
-    sm90!("gemm_tf32_sm90_128x64_nn": tf32 NN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.28 2.25 0.75),
-    sm90!("gemm_tf32_sm90_128x64_tn": tf32 TN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 2.50 0.75),
-    sm90!("gemm_tf32_sm90_64x128_nt": tf32 NT, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.62 3.50 0.75),
-    sm90!("gemm_tf32_sm90_32x128_nt": tf32 NT, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.30 2.25 0.60),
-    sm90!("gemm_tf32_sm90_16x128_nt": tf32 NT, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.16 2.00 0.60),
-    sm90!("gemm_tf32_sm90_64x128_nn": tf32 NN, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.38 2.25 0.75),
-    sm90!("gemm_tf32_sm90_32x128_nn": tf32 NN, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.20 1.75 0.60),
-    sm90!("gemm_tf32_sm90_16x128_nn": tf32 NN, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 2.50 0.60),
+    sm90!("gemm_tf32x3_sm90_128x128_nt": tf32x3 NT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.81 3.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tt": tf32x3 TT, 128 by 128, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.81 3.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_nn": tf32x3 NN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.81 3.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x128_tn": tf32x3 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.62 4.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nt": tf32x3 NT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.68 3.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nt": tf32x3 NT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.34 0.50 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_nt": tf32x3 NT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 128 and 32 by 16, persistent, cost 0.22 0.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_tt": tf32x3 TT, 128 by 64, 512 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.66 1.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tt": tf32x3 TT, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.40 0.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x16_tt": tf32x3 TT, 128 by 16, 512 threads, 190976 bytes, boxes 32 by 32 and 32 by 16, persistent, cost 0.22 0.25 0.75),
+    sm90!("gemm_tf32x3_sm90_128x64_nn": tf32x3 NN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.46 1.00 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_nn": tf32x3 NN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.30 0.25 0.85),
+    sm90!("gemm_tf32x3_sm90_128x64_tn": tf32x3 TN, 128 by 64, 512 threads, 213504 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.46 1.75 0.75),
+    sm90!("gemm_tf32x3_sm90_128x32_tn": tf32x3 TN, 128 by 32, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 0.50 0.85),
+    sm90!("gemm_tf32x3_sm90_64x128_nt": tf32x3 NT, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.68 3.00 0.80),
+    sm90!("gemm_tf32x3_sm90_32x128_nt": tf32x3 NT, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.38 1.75 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nt": tf32x3 NT, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.24 2.00 0.75),
+    sm90!("gemm_tf32x3_sm90_64x128_nn": tf32x3 NN, 64 by 128, 512 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.62 1.25 0.80),
+    sm90!("gemm_tf32x3_sm90_32x128_nn": tf32x3 NN, 32 by 128, 512 threads, 217600 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.40 0.50 0.75),
+    sm90!("gemm_tf32x3_sm90_16x128_nn": tf32x3 NN, 16 by 128, 512 threads, 190976 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.22 0.25 0.75),
+    sm90!("gemm_tf32x3_sm90_64x64_nt": tf32x3 NT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 64 and 32 by 64, persistent, cost 0.44 1.25 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.46 0.75 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.30 0.25 0.80),
+    sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 0.50 0.80),
+    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.26 0.50 0.80),
+    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.14 0.25 0.80),
+    sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 0.25 0.80),
+    sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 0.25 0.80),
+    sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.82 6.75 0.75),
+    sm90!("gemm_tf32_sm90_128x256_pair_tt": tf32 TT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 32 and 32 by 128, pairs along M, cost 0.82 7.00 0.75),
+    sm90!("gemm_tf32_sm90_256x128_pair_nn": tf32 NN, 256 by 128, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 32, pairs along N, cost 0.78 7.00 0.75),
+    sm90!("gemm_tf32_sm90_128x128_pair_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, pairs along M, cost 0.35 4.25 0.75),
+    sm90!("gemm_tf32_sm90_128x128_nt": tf32 NT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 128, persistent, cost 0.76 4.00 0.75),
+    sm90!("gemm_tf32_sm90_128x128_tt": tf32 TT, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.72 3.00 0.75),
+    sm90!("gemm_tf32_sm90_128x128_nn": tf32 NN, 128 by 128, 384 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.64 3.25 0.75),
+    sm90!("gemm_tf32_sm90_128x128_tn": tf32 TN, 128 by 128, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.36 3.50 0.75),
+    sm90!("gemm_tf32_sm90_128x64_nt": tf32 NT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 128 and 32 by 64, persistent, cost 0.60 2.50 0.75),
+    sm90!("gemm_tf32_sm90_128x64_tt": tf32 TT, 128 by 64, 384 threads, 221696 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.42 1.50 0.75),
+    sm90!("gemm_tf32_sm90_128x64_nn": tf32 NN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 128 and 32 by 32, persistent, cost 0.28 1.50 0.75),
+    sm90!("gemm_tf32_sm90_128x64_tn": tf32 TN, 128 by 64, 512 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 1.75 0.75),
+    sm90!("gemm_tf32_sm90_64x128_nt": tf32 NT, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 128, persistent, cost 0.62 2.75 0.75),
+    sm90!("gemm_tf32_sm90_32x128_nt": tf32 NT, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 128, persistent, cost 0.30 1.50 0.60),
+    sm90!("gemm_tf32_sm90_16x128_nt": tf32 NT, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 128, persistent, cost 0.16 1.25 0.60),
+    sm90!("gemm_tf32_sm90_64x128_nn": tf32 NN, 64 by 128, 384 threads, 221696 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.38 1.50 0.75),
+    sm90!("gemm_tf32_sm90_32x128_nn": tf32 NN, 32 by 128, 384 threads, 205312 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.20 1.00 0.60),
+    sm90!("gemm_tf32_sm90_16x128_nn": tf32 NN, 16 by 128, 384 threads, 184832 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 1.75 0.60),
     KernelSpec::mma(
         "gemm_tf32x3_mma_128x128",
         Arithmetic::Tf32x3,
@@ -1299,6 +1372,14 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         49152,
         Cost::measured(0.28, 0.175, 2, 4.0, 0.75),
+    ),
+    KernelSpec::ffma_strips(
+        "ffma_strips_16_sm90",
+        16,
+        2048,
+        Tile::block(16, 16, 256).thread(8, 8).stages(5),
+        221_328,
+        Cost::measured(0.50, 0.50, 1, 3.7, 0.88),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_16x128_sm90",
@@ -1357,6 +1438,76 @@ pub const TABLE: &[KernelSpec] = &[
         Cost::measured(0.765, 0.765, 1, 7.0, 0.8),
     )
     .streaming_k(),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.820, 0.820, 1, 4.9, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_nt_sm90",
+        [Access::RowVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.795, 0.795, 1, 5.7, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.835, 0.835, 1, 5.0, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_128x128_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
+        196_896,
+        Cost::measured(0.820, 0.820, 1, 5.0, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x128_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
+        196_992,
+        Cost::measured(0.820, 0.820, 1, 7.3, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x128_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
+        196_992,
+        Cost::measured(0.835, 0.835, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x128_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
+        196_992,
+        Cost::measured(0.800, 0.800, 1, 7.8, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x64_nn_sm90",
+        [Access::RowVector, Access::RowVector],
+        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
+        197_184,
+        Cost::measured(0.790, 0.790, 1, 4.4, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x64_tn_sm90",
+        [Access::ColVector, Access::RowVector],
+        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
+        197_184,
+        Cost::measured(0.830, 0.830, 1, 3.8, 0.75),
+    ),
+    KernelSpec::ffma_grouped(
+        "ffma_grouped_64x64_tt_sm90",
+        [Access::ColVector, Access::ColVector],
+        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
+        197_184,
+        Cost::measured(0.760, 0.760, 1, 4.4, 0.75),
+    ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
@@ -1375,14 +1526,14 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_472,
-        Cost::measured(0.785, 0.785, 1, 6.5, 0.75),
+        Cost::measured(0.770, 0.770, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tn_sm90",
         [Access::ColVector, Access::RowVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_472,
-        Cost::measured(0.840, 0.840, 1, 6.5, 0.75),
+        Cost::measured(0.832, 0.832, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tt_sm90",
@@ -1409,7 +1560,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
         131_168,
-        Cost::measured(0.770, 0.770, 1, 4.5, 0.75),
+        Cost::measured(0.735, 0.735, 1, 5.0, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x128_tn_sm90",

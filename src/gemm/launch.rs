@@ -1,8 +1,10 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
 use super::args::GemmArgs;
+use super::dealt::COUNTER_BYTES;
+use super::kernels::SplitK;
 use super::plan::{Addresses, Plan};
-use crate::device::{CurrentContext, KeptScratch};
+use crate::device::{early_start, early_starts, CurrentContext, KeptScratch};
 use crate::error::{Error, Result};
 use crate::transpose;
 use cudarc::driver::{result, sys};
@@ -13,6 +15,7 @@ use std::sync::{OnceLock, PoisonError};
 
 /// Scratch memory for the length of one launch.
 struct Workspace {
+    /// Where the workspace begins; 0 where none was asked for. Before it are COUNTER_BYTES bytes of counters.
     address: sys::CUdeviceptr,
     /// Whether it was allocated for this launch, and is freed in the stream's order.
     for_once: bool,
@@ -25,8 +28,11 @@ impl Workspace {
     /// Allocating and freeing in stream order takes the device 1.4 to 1.8 µs a launch on an H100. So the first few streams
     /// keep what their kernels ask for, in `kept`. A capture allocates, because its graph may run beside the stream; so does
     /// what is larger than a kernel's own needs.
+    ///
+    /// `counted`: the kernel wants the counters before its workspace to be 0, as it leaves them.
     fn allocate(
         bytes: usize,
+        counted: bool,
         kept: Option<&mut KeptScratch>,
         context: &CurrentContext,
         stream: sys::CUstream,
@@ -37,36 +43,36 @@ impl Workspace {
                 for_once: false,
             });
         }
+        let bytes = COUNTER_BYTES + bytes;
         let Some(kept) = kept else {
+            let address = allocate(bytes, context, stream)?;
+            if counted {
+                clear(address, COUNTER_BYTES, stream)?;
+            }
             return Ok(Workspace {
-                address: allocate(bytes, context, stream)?,
+                address: address + COUNTER_BYTES as u64,
                 for_once: true,
             });
         };
         if kept.bytes < bytes {
             let address = allocate(bytes, context, stream)?;
-            // Kernels may look at flags here that nobody has raised yet. What those say does not matter, but that memory was
-            // never written would be reported by the tools that look for it.
-            // SAFETY: the memory was allocated on this stream just now, and has so many bytes.
-            if let Err(error) = unsafe { result::memset_d8_async(address, 0, bytes, stream) } {
-                // The first error is the one to report.
-                let _ = free(address, stream);
-                return Err(Error::driver("clearing the workspace of a product", error));
-            }
+            // All of it, not the counters alone: kernels may look at flags here that nobody has raised yet. What those say does
+            // not matter, but that memory was never written would be reported by the tools that look for it.
+            clear(address, bytes, stream)?;
             let small = std::mem::replace(kept, KeptScratch { address, bytes });
             if small.bytes > 0 {
                 free(small.address, stream)?;
             }
         }
         Ok(Workspace {
-            address: kept.address,
+            address: kept.address + COUNTER_BYTES as u64,
             for_once: false,
         })
     }
 
     fn free(self, stream: sys::CUstream) -> Result<()> {
         match self.for_once {
-            true => free(self.address, stream),
+            true => free(self.address - COUNTER_BYTES as u64, stream),
             false => Ok(()),
         }
     }
@@ -115,6 +121,16 @@ fn allocate(bytes: usize, context: &CurrentContext, stream: sys::CUstream) -> Re
     .map_err(|e| Error::driver("allocating the workspace of a product", e))
 }
 
+/// Clears memory that was allocated on this stream just now, or frees it.
+fn clear(address: sys::CUdeviceptr, bytes: usize, stream: sys::CUstream) -> Result<()> {
+    // SAFETY: the memory has at least so many bytes, and nobody else knows of it.
+    unsafe { result::memset_d8_async(address, 0, bytes, stream) }.map_err(|error| {
+        // The first error is the one to report.
+        let _ = free(address, stream);
+        Error::driver("clearing the workspace of a product", error)
+    })
+}
+
 fn free(address: sys::CUdeviceptr, stream: sys::CUstream) -> Result<()> {
     // SAFETY: the address came from `allocate` on this stream, and what uses it was queued there before this.
     unsafe { result::free_async(address, stream) }.map_err(|e| Error::driver("freeing the workspace of a product", e))
@@ -147,7 +163,8 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
     let mut kept = slot
         .as_ref()
         .map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
-    let workspace = match Workspace::allocate(plan.workspace_bytes, kept.as_deref_mut(), &context, stream) {
+    let counted = matches!(plan.kernel.split_k, SplitK::Dealt(_));
+    let workspace = match Workspace::allocate(plan.workspace_bytes, counted, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {
             // Without room for copies of its operands a product runs on them as they lie.
@@ -205,10 +222,9 @@ unsafe fn launch_in(
         parameters[1] = std::ptr::from_mut(a).cast();
         parameters[2] = std::ptr::from_mut(b).cast();
     }
-    let mut attributes = [cluster_attribute(plan.cluster), early_attribute()];
-    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may start while operands are
-    // still being written.
-    let early = plan.repacks != [None; 2] && kernel.copy_boxes.is_some() && early_starts();
+    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
+    let early = kernel.starts_early() && early_starts(context.info());
+    let mut attributes = [cluster_attribute(plan.cluster), early_start()];
     let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
@@ -246,26 +262,4 @@ fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
         pad: [0; 4],
         value,
     }
-}
-
-/// That the kernel may start before those before it on the stream have ended.
-fn early_attribute() -> sys::CUlaunchAttribute {
-    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
-    value.programmaticStreamSerializationAllowed = 1;
-    sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        pad: [0; 4],
-        value,
-    }
-}
-
-/// Whether the driver can also record early starts into graphs, from CUDA 12.3 on.
-fn early_starts() -> bool {
-    const SINCE: i32 = 12_030;
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        let mut version = 0;
-        // SAFETY: the number outlives the call.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
-    })
 }

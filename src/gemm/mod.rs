@@ -6,6 +6,7 @@ pub mod cache;
 pub mod choices;
 pub mod cost;
 pub mod cpu;
+pub mod dealt;
 pub mod kernels;
 #[cfg(feature = "cuda")]
 pub mod launch;

@@ -3,6 +3,7 @@
 
 use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
+use super::dealt::{Dealt, COUNTER_BYTES};
 use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
 use super::problem::{Access, GemmProblem, OperandLayout, Precision};
 use super::repack::{self, Repacks};
@@ -38,6 +39,8 @@ pub enum Cut {
     Cluster(u32),
     /// Into ranges of equal length, one a block.
     StreamK(StreamK),
+    /// Into slices whose strips are dealt to the blocks.
+    Dealt(Dealt),
 }
 
 /// A kernel and everything its launch needs but the addresses.
@@ -184,14 +187,14 @@ impl Plan {
         match spec.split_k {
             SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => clusters = &CLUSTER_SPLITS,
             SplitK::StreamK => stream = Some(StreamK::ways(units, steps, device.sm_count.max(1))),
-            SplitK::Cluster | SplitK::Never => {}
+            SplitK::Cluster | SplitK::Never | SplitK::Dealt(_) => {}
         }
         let clusters = clusters.iter().copied().filter(move |&cut| {
             // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
             let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
             whole && units * (cut as usize) < 2 * device.sm_count as usize
         });
-        std::iter::once(Cut::Whole)
+        std::iter::once(spec.dealt(&problem, &device).map_or(Cut::Whole, Cut::Dealt))
             .chain(clusters.map(Cut::Cluster))
             .chain(stream.into_iter().flatten().map(Cut::StreamK))
             .map(move |cut| Plan::with(spec, problem, repacks, &device, cut))
@@ -211,9 +214,15 @@ impl Plan {
             Cut::Whole => (1, None),
             Cut::Cluster(slices) => (slices, None),
             Cut::StreamK(way) => (1, Some(way)),
+            Cut::Dealt(dealt) => (dealt.slices, None),
+        };
+        let dealt = match cut {
+            Cut::Dealt(dealt) => Some(dealt),
+            _ => None,
         };
         let (grid, cluster) = match (spec.grid, stream_k) {
             (_, Some(way)) => ([way.blocks, 1, 1], 1),
+            _ if dealt.is_some() => ([dealt.map_or(1, |dealt| dealt.blocks()), 1, 1], 1),
             (Grid::Tiles, None) => (
                 [
                     tiles_n as u32,
@@ -233,7 +242,11 @@ impl Plan {
         };
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
         // The workspace has the kernel's own part first, then the operands that are written anew.
-        let mut workspace_bytes = stream_k.map_or(0, |way| way.workspace_bytes(outputs));
+        let mut workspace_bytes = match cut {
+            Cut::StreamK(way) => way.workspace_bytes(outputs),
+            Cut::Dealt(dealt) => dealt.workspace_bytes(outputs),
+            Cut::Whole | Cut::Cluster(_) => 0,
+        };
         let mut predicted_us = predict_us(spec, &problem, device, cut, k_slice);
         for repack in repacks.iter_mut().flatten() {
             repack.offset = workspace_bytes.next_multiple_of(repack::ALIGN);
@@ -305,7 +318,8 @@ impl Plan {
         ])
     }
 
-    /// The argument of the kernel: this plan with addresses and scalars. Pure, so that it can be checked anywhere; a launch
+    /// The argument of the kernel: this plan with addresses and scalars. The workspace comes after [`COUNTER_BYTES`] bytes of
+    /// counters. Pure, so that it can be checked anywhere; a launch
     /// adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
@@ -334,7 +348,10 @@ impl Plan {
             residual,
             bias: if problem.epilogue.bias { at.bias } else { 0 },
             bias_stride: at.bias_stride,
-            workspace,
+            workspace: match self.kernel.split_k {
+                SplitK::Dealt(_) => workspace.wrapping_sub(COUNTER_BYTES as u64),
+                _ => workspace,
+            },
             epoch: 0,
             m: m as i32,
             n: n as i32,
@@ -631,7 +648,8 @@ mod tests {
             for spec in kernels::TABLE {
                 let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
                 for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
-                    assert_eq!(plan.workspace_bytes > 0, plan.stream_k.is_some(), "{plan}");
+                    let dealt = matches!(plan.kernel.split_k, SplitK::Dealt(_));
+                    assert_eq!(plan.workspace_bytes > 0, dealt || plan.stream_k.is_some(), "{plan}");
                     assert!((plan.split_k - 1) * plan.k_slice < k as u32, "{plan}");
                     assert!(plan.split_k * plan.k_slice >= k as u32, "{plan}");
                 }

@@ -16,7 +16,7 @@ pub(super) const ALIGN: usize = 256;
 
 /// What a copy or transposition costs beside its bytes, in µs, and the fraction of the datasheet's bandwidth that it reaches:
 /// measured on an H100, where a product that follows finds less of its operands in the L2.
-const START_US: f64 = 2.4;
+const START_US: f64 = 1.5;
 const BANDWIDTH: f64 = 0.84;
 /// Elements with gaps between them are fetched a sector each.
 const GAPS: f64 = 0.3;

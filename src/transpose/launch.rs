@@ -2,9 +2,10 @@
 
 use super::kernels::{Instance, TransposeKernel};
 use super::plan::{Piece, Step, TransposePlan};
-use crate::device::CurrentContext;
+use crate::device::{early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
+use std::ptr::null_mut;
 
 /// Queues `plan` on `stream` and returns at once.
 ///
@@ -49,7 +50,8 @@ unsafe fn launch_piece(
     [src, dst]: [u64; 2],
     stream: sys::CUstream,
 ) -> Result<()> {
-    let function = CurrentContext::get()?.function(kernel.file, instance.entry, instance.dynamic_shared)?;
+    let context = CurrentContext::get()?;
+    let function = context.function(kernel.file, instance.entry, instance.dynamic_shared)?;
     let mut args = piece.args(plan, kernel, src, dst);
     let mut parameters = vec![std::ptr::from_mut(&mut args).cast()];
     let mut maps = match kernel.needs.tensor_maps {
@@ -60,19 +62,23 @@ unsafe fn launch_piece(
         parameters.push(std::ptr::from_mut(src_map).cast());
         parameters.push(std::ptr::from_mut(dst_map).cast());
     }
+    let mut early = early_start();
+    let config = sys::CUlaunchConfig {
+        gridDimX: piece.blocks,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: instance.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: instance.shared(plan.streaming),
+        hStream: stream,
+        attrs: &mut early,
+        numAttrs: u32::from(kernel.starts_early && early_starts(context.info())),
+    };
     // SAFETY: the kernel takes one `TransposeArgs` and, if it needs them, two tensor maps, all by value, which the driver
     // copies before it returns. What it does with the addresses is what the caller vouched for.
-    unsafe {
-        result::launch_kernel(
-            function.handle(),
-            (piece.blocks, 1, 1),
-            (instance.threads, 1, 1),
-            instance.shared(plan.streaming),
-            stream,
-            &mut parameters,
-        )
-    }
-    .map_err(|e| Error::driver("launching a transposition", e))
+    unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
+        .map_err(|e| Error::driver("launching a transposition", e))
 }
 
 /// What the copy engine has to know of source and destination: (columns, rows, matrices) of each, in boxes 128 bytes wide,

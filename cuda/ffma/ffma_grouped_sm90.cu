@@ -1,0 +1,317 @@
+// Strict FP32 GEMM for Hopper: products of one short wave of tiles, in any layout.
+//
+// The main loop of ffma_specialized_sm90.cu, 8 × 16 outputs a thread, comes to 87 % of the issue slots; but a tile of eight such
+// warps, 128 × 256, is too large for a result of 1024 × 1024, which has 32 of them, and smaller outputs a thread read more
+// shared memory for an FFMA. Here the tile is smaller and the outputs of a thread are not: a group of one, two or four warps
+// covers the tile, and two, four or eight groups take turns in the stages of k. When k is done, the sums of the groups are
+// added up through shared memory.
+//
+//   tile        warps a group   groups   stages
+//   128 × 128   4               2        12
+//   64 × 128    2               4        16
+//   64 × 64     1               8        24
+//
+// One tile a block, and where tiles are few, a cluster of split_k blocks cuts the k of each, adds up through distributed shared
+// memory, and every block stores its share. Sums are always added in the order of groups and blocks: the same bits every time.
+//
+// Operands. As in ffma_specialized_sm90.cu, by the copy engine, and turned by producer warps where they are contiguous along k.
+// Two warps that share a scheduler do not run alike, and each group has stages of its own, so what lies ready has to last for a
+// group that runs ahead: with two stages a group, 77 % of the issue slots were left. Since no tile follows the first, the sums
+// can take the room of the stages when these are done, and 192 KB are stages.
+// Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP: 32 FLOP a byte, 21, and 16.
+#include "copied_tile.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+namespace ffma_gemm {
+
+template <int BM, int BN, int STAGES, int AHEAD, bool A_TURNED, bool B_TURNED>
+struct Grouped {
+    static constexpr int BK = 16;
+    static constexpr int LM = 8, LN = 4, TM = 8, TN = 16;
+    using Thread = ThreadTile<LM, LN, TM, TN>;
+    using TileA = CopiedTile<BM, BK, A_TURNED>;
+    using TileB = CopiedTile<BN, BK, B_TURNED>;
+    static constexpr int kWarpsN = BN / Thread::kWarpN;
+    static constexpr int kGroupWarps = BM / Thread::kWarpM * kWarpsN;   // warps that cover the tile once
+    static constexpr int kMathWarps = 8, kGroups = kMathWarps / kGroupWarps;
+    static constexpr int kMathThreads = kMathWarps * kWarp, kGroupThreads = kGroupWarps * kWarp;
+    static constexpr int kProducerWarps = 4, kProducers = kProducerWarps * kWarp;
+    static constexpr int kThreads = kMathThreads + kProducers;
+    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;   // no more than 72 would spill
+    static constexpr int kArrivals = A_TURNED || B_TURNED ? kWarp : 1;   // every lane that turned, or the one that asked
+    static constexpr int kMathBarrier = 1;                      // the math warps' own
+    static constexpr int kPieces = TM * TN / (kVec * kVec);     // 4 × 4 outputs of a thread
+    static constexpr int kEach = kPieces / kGroups;             // that it stores
+    static_assert(kGroups * kGroupWarps == kMathWarps && kPieces % kGroups == 0, "groups fill the block and share the tile");
+    static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
+    static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is turned has been asked for, into stages of its own");
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
+                  "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
+
+    struct Stage {
+        float a[BK][BM];
+        float b[BK][BN];
+    };
+    struct Shared {
+        union {
+            Stage stages[STAGES];
+            float4 sums[kGroups][kEach][kVec][kMathThreads];   // after the last stage
+        };
+        uint64_t full[STAGES], empty[STAGES], raw[STAGES];
+    };
+    static constexpr int kSharedBytes = sizeof(Shared);
+    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
+
+    struct Cursor {
+        int stage;
+        uint32_t parity;
+        __device__ __forceinline__ void advance(int by) {
+            stage += by;
+            if (stage >= STAGES) {
+                stage -= STAGES;
+                parity ^= 1;
+            }
+        }
+    };
+
+    static __device__ __forceinline__ WorkUnit work_of(const GemmArgs& args) {
+        return work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
+    }
+
+    static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& map_a, const CUtensorMap& map_b) {
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];
+        Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+        if (threadIdx.x == kMathThreads) {
+            ptx::tma_prefetch_descriptor(&map_a);
+            ptx::tma_prefetch_descriptor(&map_b);
+            for (int stage = 0; stage < STAGES; ++stage) {
+                ptx::mbarrier_init(&shared.full[stage], kArrivals);
+                ptx::mbarrier_init(&shared.raw[stage], 1);
+                ptx::mbarrier_init(&shared.empty[stage], kGroupWarps);
+            }
+            ptx::fence_mbarrier_init();
+        }
+        __syncthreads();
+        ptx::wait_for_previous_kernels();   // one of them may write an operand anew
+        if (threadIdx.x >= kMathThreads) {
+            ptx::registers_decrease_to<kProducerRegisters>();
+            produce(args, shared, threadIdx.x - kMathThreads, map_a, map_b);
+        } else {
+            ptx::registers_increase_to<kMathRegisters>();
+            multiply(args, shared, threadIdx.x);
+        }
+    }
+
+    // ---- load ----
+
+    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread, const CUtensorMap& map_a,
+                                                   const CUtensorMap& map_b) {
+        constexpr uint32_t kBytesA = sizeof(Stage::a), kBytesB = sizeof(Stage::b);
+        constexpr uint32_t kRawBytes = (A_TURNED ? kBytesA : 0) + (B_TURNED ? kBytesB : 0);
+        const int warp = thread / kWarp, lane = thread % kWarp;
+        const WorkUnit work = work_of(args);
+        const BatchCoordinates at_a(args, args.a, work.batch), at_b(args, args.b, work.batch);
+        const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
+        Cursor ask{warp, 1}, turn{warp, 0};   // the first round is free
+        int asked = warp;
+        const auto ask_next = [&] {
+            if (asked < steps) {
+                ptx::mbarrier_wait(&shared.empty[ask.stage], ask.parity);
+                if (lane == 0) {
+                    uint64_t* full = &shared.full[ask.stage];
+                    uint64_t* raw = &shared.raw[ask.stage];
+                    Stage& stage = shared.stages[ask.stage];
+                    if (kRawBytes > 0) ptx::mbarrier_arrive_expect_bytes(raw, kRawBytes);
+                    if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
+                    else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
+                    const int k = work.k_begin + asked * BK;
+                    TileA::copy(stage.a[0], map_a, A_TURNED ? raw : full, work.row, k, at_a);
+                    TileB::copy(stage.b[0], map_b, B_TURNED ? raw : full, work.col, k, at_b);
+                }
+                ask.advance(kProducerWarps);
+                asked += kProducerWarps;
+            }
+        };
+        if (kRawBytes == 0) {
+#pragma unroll 1
+            while (asked < steps) ask_next();
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < AHEAD; ++i) ask_next();
+#pragma unroll 1
+            for (int step = warp; step < steps; step += kProducerWarps) {
+                ptx::mbarrier_wait(&shared.raw[turn.stage], turn.parity);
+                Stage& stage = shared.stages[turn.stage];
+                if (A_TURNED && B_TURNED) CopiedTile<BM + BN, BK, true>::turn(stage.a[0], lane);   // B's bands follow A's
+                else if (A_TURNED) TileA::turn(stage.a[0], lane);
+                else TileB::turn(stage.b[0], lane);
+                ptx::fence_async_proxy();   // before the copy engine writes here again
+                ptx::mbarrier_arrive(&shared.full[turn.stage]);
+                turn.advance(kProducerWarps);
+                ask_next();
+            }
+        }
+    }
+
+    // ---- compute ----
+
+    static __device__ __forceinline__ int first_row(int warp, int lane) {
+        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
+    }
+    static __device__ __forceinline__ int first_col(int warp, int lane) {
+        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+    }
+
+    static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
+        const int warp = thread / kWarp, lane = thread % kWarp, group = warp / kGroupWarps;
+        const int row = first_row(warp % kGroupWarps, lane), col = first_col(warp % kGroupWarps, lane);
+        const WorkUnit work = work_of(args);
+        const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
+        Thread tile;
+        tile.clear();
+        if (group < steps) accumulate(tile, shared, {group, 0}, (steps - group + kGroups - 1) / kGroups, row, col, lane);
+        store(tile, args, shared, ptx::recompute(thread));
+    }
+
+    // `steps` of the group's stages. A part of kPart lines is unrolled.
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor cursor, int steps, int row, int col,
+                                                      int lane) {
+        constexpr int kPart = 8, kParts = BK / kPart;
+        const int offset_a = TileA::lane_offset(row), offset_b = TileB::lane_offset(col);
+        const float* a = shared.stages[cursor.stage].a[0] + offset_a;
+        const float* b = shared.stages[cursor.stage].b[0] + offset_b;
+        const auto load = [&](int buffer, int k) { tile.template load<TileA, TileB>(buffer, a, b, k); };
+        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+        load(0, 0);
+#pragma unroll 1
+        for (int parts = steps * kParts; parts > 0; --parts) {
+#pragma unroll
+            for (int line = 0; line < kPart - 1; ++line) {
+                load((line + 1) % 2, line + 1);
+                tile.multiply(line % 2);
+            }
+            // The last line's operands are asked for already, so now the next part's can be.
+            if (parts % kParts == 1) {
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
+                cursor.advance(kGroups);
+                if (parts > 1) ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
+                a = shared.stages[cursor.stage].a[0] + offset_a;
+                b = shared.stages[cursor.stage].b[0] + offset_b;
+            } else {
+                a += TileA::offset(kPart, 0);
+                b += TileB::offset(kPart, 0);
+            }
+            if (parts > 1) load(kPart % 2, 0);
+            tile.multiply((kPart - 1) % 2);
+        }
+    }
+
+    // ---- store ----
+
+    static __device__ __forceinline__ void add(float4& sum, float4 part) {
+        sum.x += part.x;
+        sum.y += part.y;
+        sum.z += part.z;
+        sum.w += part.w;
+    }
+
+    static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int thread) {
+        ptx::named_barrier_sync(kMathBarrier, kMathThreads);   // all have read the last stages
+        float4* mine = &shared.sums[thread / kGroupThreads][0][0][thread % kGroupThreads];
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece)
+#pragma unroll
+            for (int i = 0; i < kVec; ++i)
+                mine[(piece / kGroups * kVec + i) * kMathThreads + piece % kGroups * kGroupThreads] =
+                    tile.quad(piece / (TN / kVec) * kVec, piece % (TN / kVec) * kVec + i);
+        ptx::named_barrier_sync(kMathBarrier, kMathThreads);
+        const WorkUnit work = work_of(args);
+        const Epilogue epilogue(args, work.batch);
+        if (args.split_k == 1) {
+#pragma unroll 1
+            for (int i = 0; i < kEach; ++i) {
+                float4 q[kVec];
+                sum_groups(shared, i, thread, q);
+                store_piece(args, epilogue, work, i, thread, q);
+            }
+            return;
+        }
+#pragma unroll 1
+        for (int i = 0; i < kEach; ++i) {
+            float4 q[kVec];
+            sum_groups(shared, i, thread, q);
+#pragma unroll
+            for (int j = 0; j < kVec; ++j) shared.sums[0][i][j][thread] = q[j];
+        }
+        ptx::cluster_sync();
+        const int slice = static_cast<int>(ptx::cluster_rank());
+        // Shares are whole warps' pieces.
+        const int last = kEach * kMathWarps * (slice + 1) / args.split_k, lane = thread % kWarp;
+#pragma unroll 1
+        for (int unit = kEach * kMathWarps * slice / args.split_k + thread / kWarp; unit < last; unit += kMathWarps) {
+            const int i = unit / kMathWarps, of = unit % kMathWarps * kWarp + lane;
+            float4 q[kVec];
+            sum_slices(shared, i, of, args.split_k, q);
+            store_piece(args, epilogue, work, i, of, q);
+        }
+        ptx::cluster_sync();   // no block leaves while another reads its sums
+    }
+
+    static __device__ __forceinline__ void sum_groups(const Shared& shared, int i, int thread, float4 (&q)[kVec]) {
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) q[j] = shared.sums[0][i][j][thread];
+#pragma unroll
+        for (int group = 1; group < kGroups; ++group)
+#pragma unroll
+            for (int j = 0; j < kVec; ++j) add(q[j], shared.sums[group][i][j][thread]);
+    }
+
+    static __device__ __forceinline__ void sum_slices(const Shared& shared, int i, int thread, int slices, float4 (&q)[kVec]) {
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+        for (int slice = 0; slice < slices; ++slice) {
+            const uint32_t theirs = ptx::cluster_address(&shared.sums[0][i][0][thread], slice);
+#pragma unroll
+            for (int j = 0; j < kVec; ++j) add(q[j], ptx::load_cluster_vector(theirs + j * kMathThreads * sizeof(float4)));
+        }
+    }
+
+    // Stores 4 × 4 outputs: the i-th piece of a thread, where all threads of a block are counted as parts of the tile.
+    static __device__ __forceinline__ void store_piece(const GemmArgs& args, const Epilogue& epilogue, const WorkUnit& work, int i,
+                                                       int thread, const float4 (&q)[kVec]) {
+        const int piece = i * kGroups + thread / kGroupThreads, warp = thread % kGroupThreads / kWarp, lane = thread % kWarp;
+        const int row = first_row(warp, lane) + Thread::row(piece / (TN / kVec) * kVec);
+        const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVec) * kVec);
+        float4 rows[kVec];
+        rows_of_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
+        epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
+    }
+};
+
+}  // namespace ffma_gemm
+
+// NAME, then the tile: BM, BN, stages, how many of them a producer warp asks for before it turns the first, whether A and whether
+// B is contiguous along k and has to be turned. The tensor maps are of rank 5: the contiguous dimension, the other one, and three
+// of the batch. A box has BK elements of k, and all rows of the tile.
+#define FFMA_GROUPED(NAME, ...)                                                                                     \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::Grouped<__VA_ARGS__>::kThreads), 1)                    \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                      \
+             const __grid_constant__ CUtensorMap map_b) {                                                           \
+        ffma_gemm::Grouped<__VA_ARGS__>::run(args, map_a, map_b);                                                   \
+    }
+
+FFMA_GROUPED(ffma_grouped_128x128_nn_sm90, 128, 128, 12, 1, true, false)
+FFMA_GROUPED(ffma_grouped_128x128_nt_sm90, 128, 128, 12, 1, true, true)
+FFMA_GROUPED(ffma_grouped_128x128_tn_sm90, 128, 128, 12, 1, false, false)
+FFMA_GROUPED(ffma_grouped_128x128_tt_sm90, 128, 128, 12, 1, false, true)
+FFMA_GROUPED(ffma_grouped_64x128_nn_sm90, 64, 128, 16, 3, true, false)
+FFMA_GROUPED(ffma_grouped_64x128_tn_sm90, 64, 128, 16, 3, false, false)
+FFMA_GROUPED(ffma_grouped_64x128_tt_sm90, 64, 128, 16, 3, false, true)
+FFMA_GROUPED(ffma_grouped_64x64_nn_sm90, 64, 64, 24, 1, true, false)
+FFMA_GROUPED(ffma_grouped_64x64_tn_sm90, 64, 64, 24, 1, false, false)
+FFMA_GROUPED(ffma_grouped_64x64_tt_sm90, 64, 64, 24, 1, false, true)
+
+#endif  // sm_90a
