@@ -636,7 +636,7 @@ fn operands_that_are_written_anew_give_the_same_products() {
 }
 
 /// Kernels that get ready while the one before them ends must read nothing that it still writes: a chain of products, each of
-/// the one before, queued at once.
+/// the one before (or of its transpose), queued at once.
 #[test]
 fn products_wait_for_the_products_before_them() {
     const SIZE: usize = 352;
@@ -662,7 +662,6 @@ fn products_wait_for_the_products_before_them() {
         .flat_map(|rows| layouts.map(|both| (rows, both)))
     {
         let mut problem = GemmProblem::new(rows, SIZE, SIZE, a_layout, b_layout);
-        problem.d = a_layout;
         problem.precision = Precision::Tf32;
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device)

@@ -25,7 +25,7 @@
 
 namespace ffma_gemm {
 
-template <int BM, int BN, int STAGES, bool A_TURNED, bool B_TURNED>
+template <int BM, int BN, int STAGES, int AHEAD, bool A_TURNED, bool B_TURNED>
 struct Grouped {
     static constexpr int BK = 16;
     static constexpr int LM = 8, LN = 4, TM = 8, TN = 16;
@@ -43,10 +43,9 @@ struct Grouped {
     static constexpr int kMathBarrier = 1;                      // the math warps' own
     static constexpr int kPieces = TM * TN / (kVec * kVec);     // 4 × 4 outputs of a thread
     static constexpr int kEach = kPieces / kGroups;             // that it stores
-    static constexpr int kAhead = STAGES / kProducerWarps / 2;  // stages that a producer warp asks for before it turns one
     static_assert(kGroups * kGroupWarps == kMathWarps && kPieces % kGroups == 0, "groups fill the block and share the tile");
     static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
-    static_assert(kAhead >= 1, "what is turned has been asked for");
+    static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is turned has been asked for, into stages of its own");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
@@ -139,7 +138,7 @@ struct Grouped {
             while (asked < steps) ask_next();
         } else {
 #pragma unroll 1
-            for (int i = 0; i < kAhead; ++i) ask_next();
+            for (int i = 0; i < AHEAD; ++i) ask_next();
 #pragma unroll 1
             for (int step = warp; step < steps; step += kProducerWarps) {
                 ptx::mbarrier_wait(&shared.raw[turn.stage], turn.parity);
@@ -288,14 +287,15 @@ struct Grouped {
         const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVec) * kVec);
         float4 rows[kVec];
         rows_of_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
-        epilogue.store_rows(args, work.row + row, work.col + col, rows);
+        epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
     }
 };
 
 }  // namespace ffma_gemm
 
-// NAME, then the tile: BM, BN, stages, whether A and whether B is contiguous along k and has to be turned. The tensor maps are of
-// rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of k, and all rows of the tile.
+// NAME, then the tile: BM, BN, stages, how many of them a producer warp asks for before it turns the first, whether A and whether
+// B is contiguous along k and has to be turned. The tensor maps are of rank 5: the contiguous dimension, the other one, and three
+// of the batch. A box has BK elements of k, and all rows of the tile.
 #define FFMA_GROUPED(NAME, ...)                                                                                     \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Grouped<__VA_ARGS__>::kThreads), 1)                    \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                      \
@@ -303,15 +303,15 @@ struct Grouped {
         ffma_gemm::Grouped<__VA_ARGS__>::run(args, map_a, map_b);                                                   \
     }
 
-FFMA_GROUPED(ffma_grouped_128x128_nn_sm90, 128, 128, 12, true, false)
-FFMA_GROUPED(ffma_grouped_128x128_nt_sm90, 128, 128, 12, true, true)
-FFMA_GROUPED(ffma_grouped_128x128_tn_sm90, 128, 128, 12, false, false)
-FFMA_GROUPED(ffma_grouped_128x128_tt_sm90, 128, 128, 12, false, true)
-FFMA_GROUPED(ffma_grouped_64x128_nn_sm90, 64, 128, 16, true, false)
-FFMA_GROUPED(ffma_grouped_64x128_tn_sm90, 64, 128, 16, false, false)
-FFMA_GROUPED(ffma_grouped_64x128_tt_sm90, 64, 128, 16, false, true)
-FFMA_GROUPED(ffma_grouped_64x64_nn_sm90, 64, 64, 24, true, false)
-FFMA_GROUPED(ffma_grouped_64x64_tn_sm90, 64, 64, 24, false, false)
-FFMA_GROUPED(ffma_grouped_64x64_tt_sm90, 64, 64, 24, false, true)
+FFMA_GROUPED(ffma_grouped_128x128_nn_sm90, 128, 128, 12, 1, true, false)
+FFMA_GROUPED(ffma_grouped_128x128_nt_sm90, 128, 128, 12, 1, true, true)
+FFMA_GROUPED(ffma_grouped_128x128_tn_sm90, 128, 128, 12, 1, false, false)
+FFMA_GROUPED(ffma_grouped_128x128_tt_sm90, 128, 128, 12, 1, false, true)
+FFMA_GROUPED(ffma_grouped_64x128_nn_sm90, 64, 128, 16, 3, true, false)
+FFMA_GROUPED(ffma_grouped_64x128_tn_sm90, 64, 128, 16, 3, false, false)
+FFMA_GROUPED(ffma_grouped_64x128_tt_sm90, 64, 128, 16, 3, false, true)
+FFMA_GROUPED(ffma_grouped_64x64_nn_sm90, 64, 64, 24, 1, true, false)
+FFMA_GROUPED(ffma_grouped_64x64_tn_sm90, 64, 64, 24, 1, false, false)
+FFMA_GROUPED(ffma_grouped_64x64_tt_sm90, 64, 64, 24, 1, false, true)
 
 #endif  // sm_90a

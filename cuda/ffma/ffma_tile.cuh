@@ -319,6 +319,16 @@ struct ThreadTile {
 
 // ---- storing ----------------------------------------------------------------------------------------------------
 
+// Whether the epilogue is α alone, and rows of D can be written 16 bytes at a time.
+__device__ __forceinline__ bool stores_plainly(const GemmArgs& args) {
+    return args.beta == 0.0f && args.alpha_at == nullptr && args.beta_at == nullptr && args.bias == nullptr &&
+           args.residual.data == nullptr && args.activation == kIdentity && args.d_access == kRowVector;
+}
+
+__device__ __forceinline__ void store_scaled(float* to, float alpha, float4 sums) {
+    *reinterpret_cast<float4*>(to) = make_float4(alpha * sums.x, alpha * sums.y, alpha * sums.z, alpha * sums.w);
+}
+
 __device__ __forceinline__ constexpr int largest_part(int all, int most) {
     int part = all < most ? all : most;
     while (all % part != 0) --part;

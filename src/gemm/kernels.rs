@@ -360,6 +360,18 @@ impl KernelSpec {
         }
     }
 
+    /// The same with one tile a block, several blocks a multiprocessor, for an A that is contiguous along k: it stays as it lies.
+    const fn ffma_direct(name: &'static str, b: Access, tile: Tile, shared: u32, cost: Cost) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_direct_sm90",
+            summary: "FP32 multiply-adds, TMA, A along k as it lies",
+            threads: 128,
+            grid: Grid::Units,
+            split_k: SplitK::Never,
+            ..KernelSpec::ffma_copied(name, [Access::RowVector, b], tile, shared, cost)
+        }
+    }
+
     /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
     const fn ffma_kmajor(name: &'static str, tile: Tile, shared: u32, cost: Cost) -> Self {
         KernelSpec {
@@ -1438,7 +1450,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
         196_896,
-        Cost::measured(0.800, 0.800, 1, 5.7, 0.75),
+        Cost::measured(0.795, 0.795, 1, 5.7, 0.75),
     ),
     KernelSpec::ffma_grouped(
         "ffma_grouped_128x128_tn_sm90",
@@ -1459,7 +1471,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::RowVector],
         Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
         196_992,
-        Cost::measured(0.820, 0.820, 1, 8.0, 0.75),
+        Cost::measured(0.820, 0.820, 1, 7.3, 0.75),
     ),
     KernelSpec::ffma_grouped(
         "ffma_grouped_64x128_tn_sm90",
@@ -1473,7 +1485,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::ColVector, Access::ColVector],
         Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
         196_992,
-        Cost::measured(0.800, 0.800, 1, 8.0, 0.75),
+        Cost::measured(0.800, 0.800, 1, 7.8, 0.75),
     ),
     KernelSpec::ffma_grouped(
         "ffma_grouped_64x64_nn_sm90",
@@ -1514,14 +1526,14 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_472,
-        Cost::measured(0.785, 0.785, 1, 6.5, 0.75),
+        Cost::measured(0.770, 0.770, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tn_sm90",
         [Access::ColVector, Access::RowVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
         229_472,
-        Cost::measured(0.840, 0.840, 1, 6.5, 0.75),
+        Cost::measured(0.832, 0.832, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tt_sm90",
@@ -1548,7 +1560,7 @@ pub const TABLE: &[KernelSpec] = &[
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
         131_168,
-        Cost::measured(0.770, 0.770, 1, 4.5, 0.75),
+        Cost::measured(0.735, 0.735, 1, 5.0, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x128_tn_sm90",
@@ -1563,6 +1575,27 @@ pub const TABLE: &[KernelSpec] = &[
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
         131_168,
         Cost::measured(0.780, 0.780, 1, 4.5, 0.75),
+    ),
+    KernelSpec::ffma_direct(
+        "ffma_direct_128x32_nn_sm90",
+        Access::RowVector,
+        Tile::block(128, 32, 32).warp(64, 32).thread(8, 8).stages(3),
+        61_496,
+        Cost::measured(0.70, 0.300, 3, 3.0, 0.75),
+    ),
+    KernelSpec::ffma_direct(
+        "ffma_direct_128x64_nn_sm90",
+        Access::RowVector,
+        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(2),
+        49_192,
+        Cost::measured(0.73, 0.300, 4, 6.5, 0.75),
+    ),
+    KernelSpec::ffma_direct(
+        "ffma_direct_128x64_nt_sm90",
+        Access::ColVector,
+        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(2),
+        65_560,
+        Cost::measured(0.72, 0.300, 3, 2.6, 0.75),
     ),
 ];
 

@@ -575,8 +575,8 @@ mod tests {
             Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
         };
         assert_eq!(kernel(4096, 10, 784, 1), "gemv_panel_n16");
-        assert_eq!(kernel(128, 32, 128, 384), "ffma_128x32");
-        assert_eq!(kernel(512, 64, 512, 128), "ffma_pipelined_128x64");
+        assert_eq!(kernel(128, 32, 128, 384), "ffma_direct_128x32_nn_sm90");
+        assert_eq!(kernel(512, 64, 512, 128), "ffma_direct_128x64_nn_sm90");
     }
 
     #[test]
