@@ -1006,7 +1006,7 @@ pub const TABLE: &[KernelSpec] = &[
         128,
         "the same, 128 × 128",
     )
-    .candidate(Cost::measured(0.67, 0.402, 2, 1.0, 0.75)),
+    .candidate(Cost::measured(0.67, 0.402, 2, 4.0, 0.75)),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128_t8x8",
@@ -1581,21 +1581,21 @@ pub const TABLE: &[KernelSpec] = &[
         Access::RowVector,
         Tile::block(128, 32, 32).warp(64, 32).thread(8, 8).stages(3),
         61_496,
-        Cost::measured(0.70, 0.300, 3, 3.0, 0.75),
+        Cost::measured(0.75, 0.260, 3, 4.0, 0.75),
     ),
     KernelSpec::ffma_direct(
         "ffma_direct_128x64_nn_sm90",
         Access::RowVector,
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(2),
         49_192,
-        Cost::measured(0.73, 0.300, 4, 6.5, 0.75),
+        Cost::measured(0.73, 0.190, 4, 8.0, 0.75),
     ),
     KernelSpec::ffma_direct(
         "ffma_direct_128x64_nt_sm90",
         Access::ColVector,
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(2),
         65_560,
-        Cost::measured(0.72, 0.300, 3, 2.6, 0.75),
+        Cost::measured(0.72, 0.300, 3, 3.0, 0.75),
     ),
 ];
 
