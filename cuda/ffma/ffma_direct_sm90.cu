@@ -256,7 +256,8 @@ struct Direct {
             const Epilogue epilogue(args, work.batch);
 #pragma unroll 1
             for (int v = 0; v < kQuads; v += GROUPS)
-                epilogue.store_vector(args, work.row + row + v / kAcross * LM, first_col + v % kAcross * LN * kVec, sum(mine, v));
+                epilogue.template store_vector<Lanes<LM, LN>>(args, work.row + row + v / kAcross * LM,
+                                                              first_col + v % kAcross * LN * kVec, sum(mine, v));
         }
     }
 
