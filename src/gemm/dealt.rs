@@ -5,6 +5,10 @@ use super::problem::GemmProblem;
 /// Bytes of the counters that such a kernel finds before its part of the workspace: 0 before and after every launch.
 pub const COUNTER_BYTES: usize = 1 << 16;
 
+/// Slices longer than this are cut where multiprocessors would have nothing to do: 16 × 768 × 3072 takes 9.8 µs with slices of
+/// 768, and 11.1 with slices of 1024.
+const WORTH_CUTTING: usize = 1024;
+
 /// k is cut into slices. The blocks of a slice keep their part of A in shared memory, and are dealt strips of the result,
 /// one after the other, as they have finished others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +30,15 @@ impl Dealt {
     /// strips and slices than counters.
     pub fn of(problem: &GemmProblem, width: u32, step: u32, longest: u32, multiprocessors: u32) -> Option<Self> {
         let steps = problem.k.div_ceil(step as usize);
-        let slices = steps.div_ceil((longest / step) as usize);
         let strips = problem.n.div_ceil(width as usize);
+        let mut slices = steps.div_ceil((longest / step) as usize);
+        // Where strips are few, shorter slices give more multiprocessors something to do.
+        let few = |slices: usize| problem.batch().saturating_mul(slices * strips) < multiprocessors as usize;
+        while few(slices) && steps.div_ceil(slices) * step as usize > WORTH_CUTTING {
+            slices *= 2;
+        }
+        let slice_steps = steps.div_ceil(slices);
+        let slices = steps.div_ceil(slice_steps);
         let counters = problem.batch().checked_mul(slices.checked_add(strips)?)?;
         if counters > COUNTER_BYTES / size_of::<u32>() {
             return None;
@@ -35,7 +46,7 @@ impl Dealt {
         let groups = problem.batch() * slices;
         Some(Dealt {
             slices: slices as u32,
-            k_slice: steps.div_ceil(slices) as u32 * step,
+            k_slice: slice_steps as u32 * step,
             strips: strips as u32,
             batch: problem.batch() as u32,
             members: (multiprocessors as usize / groups).clamp(1, strips) as u32,
