@@ -1057,7 +1057,7 @@ pub const TABLE: &[KernelSpec] = &[
         2,
         128,
         ALONG_COLS,
-        Cost::measured(0.08, 0.030, 8, 1.2, 0.90),
+        Cost::measured(0.08, 0.030, 8, 1.0, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m4",
@@ -1065,7 +1065,7 @@ pub const TABLE: &[KernelSpec] = &[
         4,
         256,
         ALONG_COLS,
-        Cost::measured(0.16, 0.060, 3, 1.5, 0.90),
+        Cost::measured(0.18, 0.070, 3, 1.5, 0.90),
     ),
     KernelSpec::few_rows(
         "gemv_dot_m8",
