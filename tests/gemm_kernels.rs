@@ -636,7 +636,7 @@ fn operands_that_are_written_anew_give_the_same_products() {
 }
 
 /// Kernels that get ready while the one before them ends must read nothing that it still writes: a chain of products, each of
-/// the one before, queued at once.
+/// the one before (or of its transpose), queued at once.
 #[test]
 fn products_wait_for_the_products_before_them() {
     const SIZE: usize = 352;
@@ -658,7 +658,6 @@ fn products_wait_for_the_products_before_them() {
     let (mut ran, mut complaints) = (0, Vec::new());
     for (a_layout, b_layout) in [(row, row), (row, col), (col, row), (col, col)] {
         let mut problem = GemmProblem::new(SIZE, SIZE, SIZE, a_layout, b_layout);
-        problem.d = a_layout;
         problem.precision = Precision::Tf32;
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device)

@@ -189,9 +189,10 @@ struct Epilogue {
     }
 
     // One row of it.
+    template <typename LANES = Alone>
     __device__ __forceinline__ void store_vector(const GemmArgs& args, int row, int col, float4 acc) const {
         const float4 rows[1] = {acc};
-        store_rows(args, row, col, rows);
+        store_rows<LANES>(args, row, col, rows);
     }
 
 private:

@@ -52,7 +52,8 @@ __device__ __forceinline__ int recompute(int value) {
 // ---- the kernel before on the stream (sm_90). PTX: "griddepcontrol" ------------------------------------------------
 
 // Lets the next kernel on the stream, if its launch allows that, take the places of blocks that end from now on. It has to
-// wait, as below, before it reads what this kernel writes.
+// wait, as below, before it reads what this kernel writes. Where this one has started early itself, that covers the kernels
+// before it too: it ends after them, because all of its blocks wait.
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");

@@ -16,8 +16,8 @@
 // sums leave as vectors of columns 1, 0, 3, 2. The compiler's allocation decides more than the source does: count the conflicts in
 // the machine code after any change here. Where a warp barrier between the reads and the FFMA of a chunk (APART) keeps it from
 // mixing chunks and gave fewer conflicts, there is one.
-// Code. Where blocks run only once, fetching their instructions takes time: with a loop that stores 384 × (128×32×128) takes
-// 12.4 µs, with stores in a straight line 17.
+// Code. Where blocks run only once, fetching their instructions takes time: with a loop that stores, 384 × (128×32×128) takes
+// 13.4 µs, with stores in a straight line 17.6.
 //
 // Traffic: (BM + BN) · 128 bytes a stage for BM · BN · 64 FLOP: 13 FLOP a byte (128 × 32), 21 (128 × 64) past the L2.
 // k is never cut across blocks: the same bits every time.
@@ -256,7 +256,8 @@ struct Direct {
             const Epilogue epilogue(args, work.batch);
 #pragma unroll 1
             for (int v = 0; v < kQuads; v += GROUPS)
-                epilogue.store_vector(args, work.row + row + v / kAcross * LM, first_col + v % kAcross * LN * kVec, sum(mine, v));
+                epilogue.template store_vector<Lanes<LM, LN>>(args, work.row + row + v / kAcross * LM,
+                                                              first_col + v % kAcross * LN * kVec, sum(mine, v));
         }
     }
 

@@ -180,9 +180,16 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     finish<M, LINES, WARPS, SWAPPED>(args, batch, first_line, sums);
 }
 
+// The same for a matrix that is contiguous along the lines.
+template <bool SWAPPED>
+__device__ __forceinline__ bool is_plain_along_lines(const GemmArgs& args) {
+    const int access = SWAPPED ? kColVector : kRowVector, lines = SWAPPED ? args.m : args.n;
+    return args.batch == 1 && args.k % kVec == 0 && lines % kVec == 0 && args.a_access == access && args.b_access == access;
+}
+
 // The matrix is contiguous along the lines. LANES lanes cover 4·LANES lines; the warp's other lanes and the other warps
-// take other pieces of k, four steps of k a lane at a time.
-template <int M, int LANES, int WARPS, bool SWAPPED>
+// take other pieces of k, four steps of k a lane at a time, UNROLL of them under way. PLAIN: is_plain_along_lines().
+template <int M, int LANES, int WARPS, int UNROLL, bool SWAPPED, bool PLAIN>
 __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
     constexpr int kLines = LANES * kVec;
     constexpr int kStep = WARPS * (kWarp / LANES) * kVec;   // k that the block takes at once
@@ -190,10 +197,11 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int line_count = SWAPPED ? args.m : args.n;
     const int line_blocks = (line_count - 1) / kLines + 1;
-    const int batch = blockIdx.x / line_blocks;
+    const int batch = PLAIN ? 0 : blockIdx.x / line_blocks;
     const int first_line = (blockIdx.x - batch * line_blocks) * kLines;
     const Gemv g = gemv_of<SWAPPED, false>(args, batch);
-    const int my_line = first_line + lane % LANES * kVec;
+    // Lines beyond the last are read as the last ones again and not stored.
+    const int lane_line = first_line + lane % LANES * kVec, my_line = PLAIN ? min(lane_line, g.lines - kVec) : lane_line;
     const int lines_left = g.lines - my_line;
     const bool whole = g.matrix_vector && lines_left >= kVec;
     const float* column = g.matrix + my_line * g.line_stride;
@@ -207,30 +215,51 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
 #pragma unroll
         for (int i = 0; i < kVec; ++i) acc[v][i] = 0.0f;
 
-    const int k_end = args.k;
-#pragma unroll 2
-    for (int k = (warp * (kWarp / LANES) + lane / LANES) * kVec; k < k_end; k += kStep) {
-        float4 w[kVec];
-        const float* from = column + k * g.matrix_k_stride;
+    const auto multiply = [&](const float4 (&w)[kVec], int v, float4 x) {
+        const float xs[kVec] = {x.x, x.y, x.z, x.w};
 #pragma unroll
         for (int i = 0; i < kVec; ++i) {
-            const bool inside = k + i < k_end;
-            if (whole && inside) w[i] = ptx::load_streaming(from + i * g.matrix_k_stride);
-            else w[i] = load_guarded(from + i * g.matrix_k_stride, g.line_stride, inside ? lines_left : 0);
+            acc[v][0] = fmaf(w[i].x, xs[i], acc[v][0]);
+            acc[v][1] = fmaf(w[i].y, xs[i], acc[v][1]);
+            acc[v][2] = fmaf(w[i].z, xs[i], acc[v][2]);
+            acc[v][3] = fmaf(w[i].w, xs[i], acc[v][3]);
         }
+    };
+    const int k_end = args.k;
+    int k = (warp * (kWarp / LANES) + lane / LANES) * kVec;
+    if constexpr (PLAIN) {
+#pragma unroll 1
+        for (; k < k_end; k += UNROLL * kStep) {
+            float4 w[UNROLL][kVec];
 #pragma unroll
-        for (int v = 0; v < M; ++v) {
-            const float4 x = g.vectors_vector && k + kVec <= k_end
-                                 ? load_vector(vector[v] + k)
-                                 : load_guarded(vector[v] + k * g.vector_k_stride, g.vector_k_stride, k_end - k);
-            const float xs[kVec] = {x.x, x.y, x.z, x.w};
+            for (int u = 0; u < UNROLL; ++u)
+#pragma unroll
+                for (int i = 0; i < kVec; ++i)
+                    w[u][i] = ptx::load_streaming(column + (min(k + u * kStep, k_end - kVec) + i) * g.matrix_k_stride);
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                if (k + u * kStep < k_end) {
+#pragma unroll
+                    for (int v = 0; v < M; ++v) multiply(w[u], v, load_vector(vector[v] + k + u * kStep));
+                }
+            }
+        }
+    } else {
+#pragma unroll 2
+        for (; k < k_end; k += kStep) {
+            float4 w[kVec];
+            const float* from = column + k * g.matrix_k_stride;
 #pragma unroll
             for (int i = 0; i < kVec; ++i) {
-                acc[v][0] = fmaf(w[i].x, xs[i], acc[v][0]);
-                acc[v][1] = fmaf(w[i].y, xs[i], acc[v][1]);
-                acc[v][2] = fmaf(w[i].z, xs[i], acc[v][2]);
-                acc[v][3] = fmaf(w[i].w, xs[i], acc[v][3]);
+                const bool inside = k + i < k_end;
+                if (whole && inside) w[i] = ptx::load_streaming(from + i * g.matrix_k_stride);
+                else w[i] = load_guarded(from + i * g.matrix_k_stride, g.line_stride, inside ? lines_left : 0);
             }
+#pragma unroll
+            for (int v = 0; v < M; ++v)
+                multiply(w, v, g.vectors_vector && k + kVec <= k_end
+                                   ? load_vector(vector[v] + k)
+                                   : load_guarded(vector[v] + k * g.vector_k_stride, g.vector_k_stride, k_end - k));
         }
     }
 
@@ -358,10 +387,13 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
         if (ffma_gemm::is_plain(args)) ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, true>(args);           \
         else ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, false>(args);                                    \
     }
-#define GEMV_AXPY(NAME, M, LANES, WARPS, SWAPPED)                                                                   \
+#define GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)                                                           \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
         ptx::wait_for_previous_kernels();                                                                            \
-        ffma_gemm::gemv_axpy<M, LANES, WARPS, SWAPPED>(args);                                                       \
+        if (ffma_gemm::is_plain_along_lines<SWAPPED>(args))                                                         \
+            ffma_gemm::gemv_axpy<M, LANES, WARPS, UNROLL, SWAPPED, true>(args);                                     \
+        else                                                                                                        \
+            ffma_gemm::gemv_axpy<M, LANES, WARPS, UNROLL, SWAPPED, false>(args);                                    \
     }
 #define GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)                                                                    \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
@@ -378,12 +410,12 @@ GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true)
 GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true)
 GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true)
 GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true)
-GEMV_AXPY(gemv_axpy_m1, 1, 8, 8, false)
-GEMV_AXPY(gemv_axpy_m2, 2, 8, 8, false)
-GEMV_AXPY(gemv_axpy_m4, 4, 8, 8, false)
-GEMV_AXPY(gemv_axpy_m8, 8, 8, 4, false)
-GEMV_AXPY(gemv_axpy_n1, 1, 8, 8, true)
-GEMV_AXPY(gemv_axpy_n2, 2, 8, 8, true)
-GEMV_AXPY(gemv_axpy_n4, 4, 8, 8, true)
-GEMV_AXPY(gemv_axpy_n8, 8, 8, 4, true)
+GEMV_AXPY(gemv_axpy_m1, 1, 8, 16, 4, false)
+GEMV_AXPY(gemv_axpy_m2, 2, 8, 16, 4, false)
+GEMV_AXPY(gemv_axpy_m4, 4, 8, 16, 2, false)
+GEMV_AXPY(gemv_axpy_m8, 8, 8, 16, 2, false)
+GEMV_AXPY(gemv_axpy_n1, 1, 8, 16, 4, true)
+GEMV_AXPY(gemv_axpy_n2, 2, 8, 16, 4, true)
+GEMV_AXPY(gemv_axpy_n4, 4, 8, 16, 2, true)
+GEMV_AXPY(gemv_axpy_n8, 8, 8, 16, 2, true)
 GEMV_PANEL(gemv_panel_n16, 16, 2, 16, 4)
