@@ -1089,7 +1089,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_ROWS,
-        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+        Cost::measured(0.055, 0.055, 1, 1.2, 0.87),
     ),
     KernelSpec::few_rows(
         "gemv_axpy_m2",
@@ -1097,7 +1097,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_ROWS,
-        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+        Cost::measured(0.104, 0.104, 1, 1.25, 0.87),
     ),
     KernelSpec::few_rows(
         "gemv_axpy_m4",
@@ -1105,7 +1105,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_ROWS,
-        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+        Cost::measured(0.19, 0.19, 1, 1.45, 0.87),
     ),
     KernelSpec::few_rows(
         "gemv_axpy_m8",
@@ -1113,7 +1113,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_ROWS,
-        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+        Cost::measured(0.275, 0.275, 1, 1.95, 0.85),
     ),
     KernelSpec::few_cols(
         "gemv_dot_n1",
@@ -1153,7 +1153,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_COLS,
-        Cost::measured(0.04, 0.015, 4, 1.5, 0.90),
+        Cost::measured(0.055, 0.055, 1, 1.2, 0.87),
     ),
     KernelSpec::few_cols(
         "gemv_axpy_n2",
@@ -1161,7 +1161,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_COLS,
-        Cost::measured(0.06, 0.030, 4, 2.0, 0.90),
+        Cost::measured(0.104, 0.104, 1, 1.25, 0.87),
     ),
     KernelSpec::few_cols(
         "gemv_axpy_n4",
@@ -1169,7 +1169,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_COLS,
-        Cost::measured(0.14, 0.053, 4, 1.5, 0.90),
+        Cost::measured(0.19, 0.19, 1, 1.45, 0.87),
     ),
     KernelSpec::few_cols(
         "gemv_axpy_n8",
@@ -1177,7 +1177,7 @@ pub const TABLE: &[KernelSpec] = &[
         AXPY_LINES,
         512,
         ALONG_COLS,
-        Cost::measured(0.22, 0.220, 4, 2.0, 0.85),
+        Cost::measured(0.275, 0.275, 1, 1.95, 0.85),
     ),
     KernelSpec::few_cols(
         "gemv_panel_n16",
@@ -1320,7 +1320,7 @@ pub const TABLE: &[KernelSpec] = &[
     sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.30 0.25 0.80),
     sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 0.50 0.80),
     sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.26 0.50 0.80),
-    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.14 0.25 0.80),
+    sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.14 0.50 0.80),
     sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 0.25 0.80),
     sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 0.25 0.80),
     sm90!("gemm_tf32_sm90_128x256_pair_nt": tf32 NT, 128 by 256, 384 threads, 213504 bytes, boxes 32 by 128 and 32 by 128, pairs along M, cost 0.82 6.75 0.75),
