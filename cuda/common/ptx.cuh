@@ -207,21 +207,10 @@ __device__ __forceinline__ void tma_prefetch_descriptor(const void* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-__device__ __forceinline__ void tma_load_2d(void* shared, const void* map, uint64_t* barrier, int x, int y) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
-        ::"r"(shared_address(shared)), "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y) : "memory");
-}
-
 __device__ __forceinline__ void tma_load_3d(void* shared, const void* map, uint64_t* barrier, int x, int y, int z) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
         ::"r"(shared_address(shared)), "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z) : "memory");
-}
-
-__device__ __forceinline__ void tma_store_2d(const void* map, const void* shared, int x, int y) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
-                 ::"l"(map), "r"(shared_address(shared)), "r"(x), "r"(y) : "memory");
 }
 
 __device__ __forceinline__ void tma_store_3d(const void* map, const void* shared, int x, int y, int z) {
