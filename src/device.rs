@@ -240,8 +240,8 @@ mod cuda {
 
         /// Where scratch memory comes from, for the length of one launch: a pool that keeps up to [`KEPT_SCRATCH_BYTES`]
         /// when the host waits for the device, where the default pool would give back everything and have to map it anew
-        /// for the next launch. `None` if the driver makes no such pool (old
-        /// ones, and some virtual devices): the default one serves as well, only slower.
+        /// for the next launch. `None` if the driver makes no such pool (old ones, and some virtual devices): the default one
+        /// serves as well, only slower.
         pub fn scratch_pool(&self) -> Option<sys::CUmemoryPool> {
             let pool = self.0.scratch.get_or_init(|| scratch_pool().ok().map(ScratchPool));
             pool.map(|pool| pool.0)

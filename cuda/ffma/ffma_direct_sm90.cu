@@ -265,13 +265,7 @@ struct Direct {
     static __device__ __forceinline__ float4 sum(const float4* mine, int v) {
         float4 sum = mine[v * kThreads];
 #pragma unroll
-        for (int group = 1; group < GROUPS; ++group) {
-            const float4 part = mine[v * kThreads + group * kGroup];
-            sum.x += part.x;
-            sum.y += part.y;
-            sum.z += part.z;
-            sum.w += part.w;
-        }
+        for (int group = 1; group < GROUPS; ++group) add(sum, mine[v * kThreads + group * kGroup]);
         return make_float4(sum.y, sum.x, sum.w, sum.z);
     }
 };

@@ -170,52 +170,14 @@ struct Grouped {
         const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
         Thread tile;
         tile.clear();
-        if (group < steps) accumulate(tile, shared, {group, 0}, (steps - group + kGroups - 1) / kGroups, row, col, lane);
+        Cursor cursor{group, 0};
+        if (group < steps)
+            multiply_stages<TileA, TileB, BK>(tile, shared, cursor, (steps - group + kGroups - 1) / kGroups, row, col, lane,
+                                              [](Cursor& cursor) { cursor.advance(kGroups); });
         store(tile, args, shared, ptx::recompute(thread));
     }
 
-    // `steps` of the group's stages. A part of kPart lines is unrolled.
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor cursor, int steps, int row, int col,
-                                                      int lane) {
-        constexpr int kPart = 8, kParts = BK / kPart;
-        const int offset_a = TileA::lane_offset(row), offset_b = TileB::lane_offset(col);
-        const float* a = shared.stages[cursor.stage].a[0] + offset_a;
-        const float* b = shared.stages[cursor.stage].b[0] + offset_b;
-        const auto load = [&](int buffer, int k) { tile.template load<TileA, TileB>(buffer, a, b, k); };
-        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-        load(0, 0);
-#pragma unroll 1
-        for (int parts = steps * kParts; parts > 0; --parts) {
-#pragma unroll
-            for (int line = 0; line < kPart - 1; ++line) {
-                load((line + 1) % 2, line + 1);
-                tile.multiply(line % 2);
-            }
-            // The last line's operands are asked for already, so now the next part's can be.
-            if (parts % kParts == 1) {
-                __syncwarp();
-                if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
-                cursor.advance(kGroups);
-                if (parts > 1) ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                a = shared.stages[cursor.stage].a[0] + offset_a;
-                b = shared.stages[cursor.stage].b[0] + offset_b;
-            } else {
-                a += TileA::offset(kPart, 0);
-                b += TileB::offset(kPart, 0);
-            }
-            if (parts > 1) load(kPart % 2, 0);
-            tile.multiply((kPart - 1) % 2);
-        }
-    }
-
     // ---- store ----
-
-    static __device__ __forceinline__ void add(float4& sum, float4 part) {
-        sum.x += part.x;
-        sum.y += part.y;
-        sum.z += part.z;
-        sum.w += part.w;
-    }
 
     static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int thread) {
         ptx::named_barrier_sync(kMathBarrier, kMathThreads);   // all have read the last stages

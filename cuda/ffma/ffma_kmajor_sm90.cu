@@ -289,13 +289,6 @@ struct KMajor {
     }
     static_assert(LM * LN / kVec <= kQuadRow, "a permutation stays within a row");
 
-    static __device__ __forceinline__ void add(float4& sum, float4 part) {
-        sum.x += part.x;
-        sum.y += part.y;
-        sum.z += part.z;
-        sum.w += part.w;
-    }
-
     static __device__ __forceinline__ float4 sum_groups(const Shared& shared, int quad) {
         float4 sum = shared.sums[0][quad];
 #pragma unroll

@@ -244,41 +244,11 @@ struct Specialized {
         return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
     }
 
-    // `steps` stages. A part of kPart lines is unrolled.
     template <bool A_TURNED, bool B_TURNED>
     static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
                                                       int col, int lane, const Copied<A_TURNED, B_TURNED>*) {
-        using TileA = CopiedTile<BM, BK, A_TURNED>;
-        using TileB = CopiedTile<BN, BK, B_TURNED>;
-        constexpr int kPart = 8, kParts = BK / kPart;
-        const int offset_a = TileA::lane_offset(row), offset_b = TileB::lane_offset(col);
-        const float* a = shared.stages[cursor.stage].a[0] + offset_a;
-        const float* b = shared.stages[cursor.stage].b[0] + offset_b;
-        const auto load = [&](int buffer, int k) { tile.template load<TileA, TileB>(buffer, a, b, k); };
-        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-        load(0, 0);
-#pragma unroll 1
-        for (int parts = steps * kParts; parts > 0; --parts) {
-#pragma unroll
-            for (int line = 0; line < kPart - 1; ++line) {
-                load((line + 1) % 2, line + 1);
-                tile.multiply(line % 2);
-            }
-            // The last line's operands are asked for already, so now the next part's can be.
-            if (parts % kParts == 1) {
-                __syncwarp();
-                if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
-                cursor.advance();
-                if (parts > 1) ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                a = shared.stages[cursor.stage].a[0] + offset_a;
-                b = shared.stages[cursor.stage].b[0] + offset_b;
-            } else {
-                a += TileA::offset(kPart, 0);
-                b += TileB::offset(kPart, 0);
-            }
-            if (parts > 1) load(kPart % 2, 0);
-            tile.multiply((kPart - 1) % 2);
-        }
+        multiply_stages<CopiedTile<BM, BK, A_TURNED>, CopiedTile<BN, BK, B_TURNED>, BK>(
+            tile, shared, cursor, steps, row, col, lane, [](Cursor& cursor) { cursor.advance(); });
     }
 
     static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,

@@ -338,13 +338,6 @@ struct Strips {
 
     // ---- store ----
 
-    static __device__ __forceinline__ void add(float4& sum, float4 part) {
-        sum.x += part.x;
-        sum.y += part.y;
-        sum.z += part.z;
-        sum.w += part.w;
-    }
-
     static __device__ __forceinline__ void finish(const GemmArgs& args, Shared& shared) {
         const Share share(args);
         const Epilogue epilogue(args, share.batch);

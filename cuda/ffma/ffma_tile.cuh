@@ -216,6 +216,13 @@ struct TileLoader {
     }
 };
 
+__device__ __forceinline__ void add(float4& sum, float4 part) {
+    sum.x += part.x;
+    sum.y += part.y;
+    sum.z += part.z;
+    sum.w += part.w;
+}
+
 // ---- the outer product ------------------------------------------------------------------------------------------
 
 // The lanes of a warp as LM × LN. A 16-byte shared-memory read takes two clocks instead of four where lanes that

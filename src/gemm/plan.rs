@@ -216,14 +216,10 @@ impl Plan {
             Cut::StreamK(way) => (1, Some(way)),
             Cut::Dealt(dealt) => (dealt.slices, None),
         };
-        let dealt = match cut {
-            Cut::Dealt(dealt) => Some(dealt),
-            _ => None,
-        };
-        let (grid, cluster) = match (spec.grid, stream_k) {
-            (_, Some(way)) => ([way.blocks, 1, 1], 1),
-            _ if dealt.is_some() => ([dealt.map_or(1, |dealt| dealt.blocks()), 1, 1], 1),
-            (Grid::Tiles, None) => (
+        let (grid, cluster) = match (spec.grid, cut) {
+            (_, Cut::StreamK(way)) => ([way.blocks, 1, 1], 1),
+            (_, Cut::Dealt(dealt)) => ([dealt.blocks(), 1, 1], 1),
+            (Grid::Tiles, _) => (
                 [
                     tiles_n as u32,
                     tiles_m.min(MAX_GRID_YZ) as u32,
@@ -231,10 +227,10 @@ impl Plan {
                 ],
                 1,
             ),
-            (Grid::Units, None) => ([units * split_k, 1, 1], split_k),
-            (Grid::Persistent, None) if split_k > 1 => ([units * split_k, 1, 1], split_k),
-            (Grid::Persistent, None) => ([units.min(sms), 1, 1], 1),
-            (Grid::Pairs(_), None) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
+            (Grid::Units, _) => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, _) if split_k > 1 => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, _) => ([units.min(sms), 1, 1], 1),
+            (Grid::Pairs(_), _) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
         };
         let k_slice = match split_k {
             1 => problem.k as u32,
@@ -319,8 +315,7 @@ impl Plan {
     }
 
     /// The argument of the kernel: this plan with addresses and scalars. The workspace comes after [`COUNTER_BYTES`] bytes of
-    /// counters. Pure, so that it can be checked anywhere; a launch
-    /// adds its epoch.
+    /// counters. Pure, so that it can be checked anywhere; a launch adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
         let (m, n, k, dtype) = (problem.m, problem.n, problem.k, problem.dtype);
