@@ -4,7 +4,6 @@
 
 #include <cuda.h>
 
-#include "../common/copy_coordinates.cuh"
 #include "ffma_tile.cuh"
 
 namespace ffma_gemm {

@@ -28,7 +28,7 @@
 
 #include "../common/copy_coordinates.cuh"
 #include "../common/stream_k.cuh"
-#include "ffma_tile.cuh"
+#include "along_k_tile.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -43,7 +43,7 @@ enum class Cut { kCluster, kStream };
 template <int BM, int BN, int LM, Groups GROUPS, int STAGES, Cut CUT>
 struct KMajor {
     static constexpr int BK = 32;                                // one row of a stage: 128 bytes, the width of the swizzle
-    static constexpr int kRowBytes = BK * 4, kChunk = 16, kSwizzle = 8;
+    static constexpr int kRowBytes = BK * 4;
     static constexpr int LN = kWarp / LM, TM = 8, TN = 8;
     static constexpr int kWarpM = LM * TM, kWarpN = LN * TN;
     static constexpr int kWarpsM = BM / kWarpM, kWarpsN = BN / kWarpN;
@@ -186,59 +186,16 @@ struct KMajor {
 
     // ---- compute ----
 
-    struct Tile {
-        float sum[TM][TN][2];   // of even k and of odd k
-
-        __device__ __forceinline__ void clear() {
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) sum[i][j][0] = sum[i][j][1] = 0.0f;
-        }
-
-        // One chunk: four products of a column of A's and a row of B's factors. All reads come before the first FFMA: the
-        // warp barrier keeps the compiler from mixing them, which would cost it the order that spares the register banks (62
-        // conflicts in place of 5). It does so where the compiler cannot tell that the warp is together anyway. While this
-        // warp waits for its reads, another multiplies.
-        __device__ __forceinline__ void multiply(uint32_t a_address, uint32_t b_address) {
-            float a[TM][kVec], b[TN][kVec];
-#pragma unroll
-            for (int i = 0; i < TM; ++i) read(a[i], a_address, i * kRowStep);
-#pragma unroll
-            for (int j = 0; j < TN; ++j) read(b[j], b_address, j * kColStep);
-            __syncwarp();
-#pragma unroll
-            for (int k = 0; k < kVec; ++k)
-#pragma unroll
-                for (int i = 0; i < TM; ++i)
-#pragma unroll
-                    for (int step = 0; step < TN; ++step) {
-                        const int j = i % 2 == 0 ? step : TN - 1 - step;
-                        sum[i][j][k % 2] = fmaf(a[i][k], b[j][k], sum[i][j][k % 2]);
-                    }
-        }
-
-        // `address` is that of the chunk in the thread's first row.
-        static __device__ __forceinline__ void read(float (&to)[kVec], uint32_t address, int row) {
-            const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kRowBytes);
-            to[0] = chunk.x, to[1] = chunk.y, to[2] = chunk.z, to[3] = chunk.w;
-        }
-
-        // Gives the compiler a reason to keep the sums of even k in odd registers and those of odd k in even ones: stores of
-        // 16 bytes take four registers in a row. They are never carried out, `never` being what the plan rules out.
-        __device__ __forceinline__ void pair_registers(bool never, float4* anywhere) const {
-            if (!never) return;
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; j += 2)
-                    anywhere[i * TN + j] = make_float4(sum[i][j][1], sum[i][j][0], sum[i][j + 1][1], sum[i][j + 1][0]);
-        }
+    // How far the rows of a thread's outputs are from its first.
+    struct Steps {
+        static __device__ __forceinline__ constexpr int a(int i) { return i * kRowStep; }
+        static __device__ __forceinline__ constexpr int b(int j) { return j * kColStep; }
     };
+    using Tile = AlongKTile<TM, TN, Steps>;
 
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared) {
         const int thread = threadIdx.x, lane = thread % kWarp, warp = thread / kWarp;
-        const int group = ptx::recompute(warp) / kGroupWarps, in_group = warp % kGroupWarps;   // not known: see Tile::multiply
+        const int group = ptx::recompute(warp) / kGroupWarps, in_group = warp % kGroupWarps;   // not known: see AlongKTile
         const int row = first<LM, kRowStep>(in_group / kWarpsN, Lanes<LM, LN>::m(lane));
         const int col = first<LN, kColStep>(in_group % kWarpsN, Lanes<LM, LN>::n(lane));
         const uint32_t ring = ptx::shared_address(shared.stage);

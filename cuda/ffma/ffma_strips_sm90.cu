@@ -21,7 +21,8 @@
 #include <cuda.h>
 
 #include "../common/copy_coordinates.cuh"
-#include "ffma_tile.cuh"
+#include "along_k_tile.cuh"
+#include "lane_sum.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -29,34 +30,12 @@ namespace ffma_gemm {
 
 constexpr int kCounterBytes = 1 << 16;   // before the workspace: src/gemm/dealt.rs knows it, too
 
-// Adds COUNT values over lanes that differ in the bits BIT, BIT / 2, … LOW. Each of N lanes ends up with COUNT / N sums, in
-// values[0] and so on; those from number first() on.
-template <int COUNT, int BIT, int LOW>
-struct SharedSum {
-    static __device__ __forceinline__ void add(float* values, int lane) {
-        if constexpr (BIT >= LOW) {
-            const bool upper = (lane & BIT) != 0;
-#pragma unroll
-            for (int i = 0; i < COUNT / 2; ++i) {
-                const float give = upper ? values[i] : values[i + COUNT / 2];
-                const float keep = upper ? values[i + COUNT / 2] : values[i];
-                values[i] = keep + __shfl_xor_sync(0xffffffffu, give, BIT);
-            }
-            SharedSum<COUNT / 2, BIT / 2, LOW>::add(values, lane);
-        }
-    }
-    static __device__ __forceinline__ int first(int lane) {
-        if constexpr (BIT >= LOW) return ((lane & BIT) != 0 ? COUNT / 2 : 0) + SharedSum<COUNT / 2, BIT / 2, LOW>::first(lane);
-        return 0;
-    }
-};
-
 // BM rows of x, which LM lanes share; stages of the ring; the longest slice.
 template <int BM, int LM, int STAGES, int MAX_SLICE>
 struct Strips {
     static constexpr int BN = 16, LN = 2, TM = 8, TN = 8;
     static constexpr int LK = kWarp / (LM * LN);               // lanes with chunks of k of their own
-    static constexpr int kBoxK = 32, kRowBytes = kBoxK * 4, kChunk = 16, kSwizzle = 8;
+    static constexpr int kBoxK = 32, kRowBytes = kBoxK * 4;
     static constexpr int kMathWarps = 8, kMathThreads = kMathWarps * kWarp;
     static constexpr int kHelpers = 128;                       // a warpgroup: one producer warp, and finishers
     static constexpr int kFinishers = kHelpers / kWarp - 1;    // warps, which take strips in turn
@@ -227,62 +206,21 @@ struct Strips {
 
     // ---- compute ----
 
-    // As in ffma_kmajor_sm90.cu: sums of even and of odd k apart, for the sake of the register banks.
-    struct Tile {
-        float sum[TM][TN][2];
-
-        __device__ __forceinline__ void clear() {
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) sum[i][j][0] = sum[i][j][1] = 0.0f;
-        }
-
-        // One chunk of k: all reads come before the first FFMA, and the warp barrier keeps it so.
-        __device__ __forceinline__ void multiply(uint32_t x_address, uint32_t w_address) {
-            float x[TM][kVec], w[TN][kVec];
-#pragma unroll
-            for (int i = 0; i < TM; ++i) read(x[i], x_address, row_of<kRunM>(i));
-#pragma unroll
-            for (int j = 0; j < TN; ++j) read(w[j], w_address, row_of<kRunN>(j));
-            __syncwarp();
-#pragma unroll
-            for (int k = 0; k < kVec; ++k)
-#pragma unroll
-                for (int i = 0; i < TM; ++i)
-#pragma unroll
-                    for (int step = 0; step < TN; ++step) {
-                        const int j = i % 2 == 0 ? step : TN - 1 - step;
-                        sum[i][j][k % 2] = fmaf(x[i][k], w[j][k], sum[i][j][k % 2]);
-                    }
-        }
-
-        // `address` is that of the chunk in the lane's first row.
-        static __device__ __forceinline__ void read(float (&to)[kVec], uint32_t address, int row) {
-            const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kRowBytes);
-            to[0] = chunk.x, to[1] = chunk.y, to[2] = chunk.z, to[3] = chunk.w;
-        }
-
-        // Gives the compiler a reason to keep the sums of even k in odd registers, and the other way round. Never carried out.
-        __device__ __forceinline__ void pair_registers(bool never, float4* anywhere) const {
-            if (!never) return;
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; j += 2)
-                    anywhere[i * TN + j] = make_float4(sum[i][j][1], sum[i][j][0], sum[i][j + 1][1], sum[i][j + 1][0]);
-        }
-    };
-
     // Row number i of a lane, counted from its first.
     template <int RUN>
     static __device__ __forceinline__ constexpr int row_of(int i) {
         return i % RUN + i / RUN * kSwizzle;
     }
 
+    struct Steps {
+        static __device__ __forceinline__ constexpr int a(int i) { return row_of<kRunM>(i); }
+        static __device__ __forceinline__ constexpr int b(int j) { return row_of<kRunN>(j); }
+    };
+    using Tile = AlongKTile<TM, TN, Steps>;
+
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared) {
         const Share share(args);
-        const int lane = threadIdx.x % kWarp, warp = ptx::recompute(threadIdx.x / kWarp);   // not known: see Tile::multiply
+        const int lane = threadIdx.x % kWarp, warp = ptx::recompute(threadIdx.x / kWarp);   // not known: see AlongKTile
         // Neighbouring lanes differ in W's rows, the next bits are x's rows, the others chunks of k.
         const int row = lane / LN % LM * kRunM, col = lane % LN * kRunN, chunk = lane / (LN * LM);
         const uint32_t x_lane = ptx::shared_address(shared.x[warp]) + row * kRowBytes + (row % kSwizzle ^ chunk) * kChunk;
@@ -314,9 +252,9 @@ struct Strips {
             for (int i = 0; i < TM; ++i)
 #pragma unroll
                 for (int j = 0; j < TN; ++j) sums[i * TN + j] = tile.sum[i][j][0] + tile.sum[i][j][1];
-            using Sum = SharedSum<TM * TN, kWarp / 2, LN * LM>;
+            using Sum = LaneSum<TM * TN, kWarp / 2, LN * LM>;
             Sum::add(sums, lane);
-            const int first = Sum::first(lane) / TN;
+            const int first = Sum::owned(lane) / TN;
             ptx::mbarrier_wait(&shared.sums_empty, sums_parity);
             sums_parity ^= 1;
 #pragma unroll

@@ -12,6 +12,7 @@
 // In the first two, all warps of a block share its lines and divide k. Sums are always added in the same order: lanes,
 // then warps.
 #include "ffma_tile.cuh"
+#include "lane_sum.cuh"
 
 namespace ffma_gemm {
 
@@ -37,44 +38,6 @@ __device__ __forceinline__ Gemv gemv_of(const GemmArgs& args, int batch) {
     return {b, a, args.b.col_stride, args.b.row_stride, args.a.row_stride, args.a.col_stride, args.n, args.m,
             b_vector, args.a_access == kRowVector};
 }
-
-// Adds COUNT values over 2^LEVELS lanes that differ in the bits from `BIT` on. Halving the values with every step where
-// it can, it takes about COUNT shuffles instead of COUNT·LEVELS; the value that a lane ends up with is returned in
-// values[0], and its number by owned().
-template <int COUNT, int BIT>
-struct LaneSum {
-    static __device__ __forceinline__ void add(float* values, int lane) {
-        if constexpr (BIT > 0) {
-            if constexpr (COUNT > 1) {
-                const bool upper = (lane & BIT) != 0;
-#pragma unroll
-                for (int i = 0; i < COUNT / 2; ++i) {
-                    const float give = upper ? values[i] : values[i + COUNT / 2];
-                    const float keep = upper ? values[i + COUNT / 2] : values[i];
-                    values[i] = keep + __shfl_xor_sync(0xffffffffu, give, BIT);
-                }
-                LaneSum<COUNT / 2, BIT / 2>::add(values, lane);
-            } else {
-                values[0] += __shfl_xor_sync(0xffffffffu, values[0], BIT);
-                LaneSum<1, BIT / 2>::add(values, lane);
-            }
-        }
-    }
-    static __device__ __forceinline__ int owned(int lane) {
-        if constexpr (BIT > 0 && COUNT > 1) {
-            return ((lane & BIT) != 0 ? COUNT / 2 : 0) + LaneSum<COUNT / 2, BIT / 2>::owned(lane);
-        }
-        return 0;
-    }
-    // Lanes that hold the same value: all but the first of them (its remaining bits zero) are silent.
-    static __device__ __forceinline__ bool speaks(int lane) {
-        if constexpr (BIT > 0) {
-            if constexpr (COUNT > 1) return LaneSum<COUNT / 2, BIT / 2>::speaks(lane);
-            return (lane & (2 * BIT - 1)) == 0;
-        }
-        return true;
-    }
-};
 
 // `sums` has one value for each of a block's LINES × M outputs and warp, warps outermost. Adds them up and stores.
 template <int M, int LINES, int WARPS, bool SWAPPED>
