@@ -8,8 +8,9 @@
 //
 //   stage     rows of A, then rows of B, 128 bytes (32 k) each; chunk c (16 bytes) of row r lies at c ^ r % 8
 //   turn      a math warp reads one chunk of its rows, then multiplies: eight turns a stage
-//   groups    small tiles have work for less than eight warps: a group of warps covers the tile, and groups take stages in
-//             turn (most work a barrier) or share the chunks of each stage (first and last stage take the least time)
+//   groups    small tiles have work for less than eight warps: a group of warps covers the tile. SETS of groups take stages
+//             in turn, and the groups of a set share its chunks. Two warps of a scheduler are of different sets: where all
+//             warps share a stage, all wait for it, read together and multiply together, and neither covers for the other
 //
 // Register banks. Even registers are one bank and odd ones the other, and an FFMA that takes two new operands from one bank
 // costs two clocks. What a thread reads along k lies in registers in the order of k, so both factors of a product come from
@@ -34,13 +35,10 @@
 
 namespace ffma_gemm {
 
-// Whether groups of warps take stages in turn, or share the chunks of every stage.
-enum class Groups { kInTurn, kShare };
-
 // How k is cut: by a cluster of blocks, one tile a cluster, or by persistent blocks that share the steps of k.
 enum class Cut { kCluster, kStream };
 
-template <int BM, int BN, int LM, Groups GROUPS, int STAGES, Cut CUT>
+template <int BM, int BN, int LM, int SETS, int STAGES, Cut CUT>
 struct KMajor {
     static constexpr int BK = 32;                                // one row of a stage: 128 bytes, the width of the swizzle
     static constexpr int kRowBytes = BK * 4;
@@ -54,9 +52,8 @@ struct KMajor {
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = 232, kProducerRegisters = 40;
     static constexpr int kMathBarrier = 1;
-    static constexpr bool kShare = GROUPS == Groups::kShare;
-    static constexpr int kTurns = kShare ? kRowBytes / kChunk / kGroups : kRowBytes / kChunk;   // of a warp in a stage
-    static constexpr int kStep = kShare ? 1 : kGroups;           // from one stage of a group to the next
+    static constexpr int kSetGroups = kGroups / SETS;            // groups that share a stage
+    static constexpr int kTurns = kRowBytes / kChunk / kSetGroups;   // of a warp in a stage
     static constexpr int kStageBytes = (BM + BN) * kRowBytes;
     static constexpr int kQuads = BM * BN / kVec;                // 16-byte pieces of the tile
     static constexpr int kQuadRow = BN / kVec;
@@ -65,7 +62,9 @@ struct KMajor {
     using Finish = stream_k::Finish<kMathThreads, kEach, kTogether, kMathBarrier>;
     static_assert(kWarpsM * kWarpM == BM && kWarpsN * kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kGroups * kGroupWarps == kMathWarps, "groups fill the block");
-    static_assert(kStep <= STAGES, "each group has a stage to work on");
+    static_assert(kSetGroups * SETS == kGroups && kTurns * kSetGroups * kChunk == kRowBytes, "groups and chunks are dealt out evenly");
+    static_assert(STAGES % SETS == 0, "a stage is always the same set's, which so sees every round of its barriers: by their "
+                                      "parity, a round cannot be told from the one before the last");
     static_assert(kQuads % kMathThreads == 0, "threads store equal shares of a whole tile");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
@@ -148,7 +147,7 @@ struct KMajor {
             ptx::tma_prefetch_descriptor(&b_map);
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], 1);
-                ptx::mbarrier_init(&shared.empty[stage], kShare ? kMathWarps : kGroupWarps);
+                ptx::mbarrier_init(&shared.empty[stage], kMathWarps / SETS);
             }
             ptx::fence_mbarrier_init();
         }
@@ -201,16 +200,16 @@ struct KMajor {
         const uint32_t ring = ptx::shared_address(shared.stage);
         const uint32_t a_lane = ring + row * kRowBytes + row % kSwizzle * kChunk;
         const uint32_t b_lane = ring + (BM + col) * kRowBytes + col % kSwizzle * kChunk;
-        const uint32_t first_chunk = kShare ? group * kTurns * kChunk : 0;
+        const uint32_t first_chunk = group % kSetGroups * kTurns * kChunk;
 
-        Cursor cursor{kShare ? 0 : group, 0};
-        int next = cursor.stage;   // the group's next step, counted from the first of this work
+        Cursor cursor{group / kSetGroups, 0};
+        int next = cursor.stage;   // the set's next step, counted from the first of this work
         Work work;
         for (int number = 0; take(args, number, work); number = ptx::recompute(number + 1)) {
             Tile tile;
             tile.clear();
 #pragma unroll 1
-            for (; next < work.steps; next += kStep) {
+            for (; next < work.steps; next += SETS) {
                 const uint32_t at = cursor.stage * kStageBytes;
                 ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
 #pragma unroll 1
@@ -218,7 +217,7 @@ struct KMajor {
                     tile.multiply((a_lane + at) ^ chunk, (b_lane + at) ^ chunk);
                 __syncwarp();
                 if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
-                cursor.advance(kStep);
+                cursor.advance(SETS);
             }
             next -= work.steps;
 
@@ -324,7 +323,7 @@ struct KMajor {
 
 }  // namespace ffma_gemm
 
-// NAME, then the tile: BM, BN, lanes along m, how groups of warps divide k, stages, how blocks do.
+// NAME, then the tile: BM, BN, lanes along m, sets of groups of warps, stages, how blocks divide k.
 #define FFMA_KMAJOR(NAME, ...)                                                                                      \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::KMajor<__VA_ARGS__>::kThreads), 1)                     \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                      \
@@ -333,16 +332,15 @@ struct KMajor {
     }
 
 using ffma_gemm::Cut;
-using ffma_gemm::Groups;
 
-FFMA_KMAJOR(ffma_kmajor_16x128_sm90, 16, 128, 2, Groups::kShare, 9, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_32x64_sm90, 32, 64, 4, Groups::kShare, 13, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, Groups::kShare, 8, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, Groups::kInTurn, 10, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, Groups::kInTurn, 6, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, Groups::kInTurn, 5, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_64x64_stream_sm90, 64, 64, 8, Groups::kInTurn, 10, Cut::kStream)
-FFMA_KMAJOR(ffma_kmajor_128x64_stream_sm90, 128, 64, 8, Groups::kInTurn, 6, Cut::kStream)
-FFMA_KMAJOR(ffma_kmajor_128x128_stream_sm90, 128, 128, 8, Groups::kInTurn, 5, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_16x128_sm90, 16, 128, 2, 4, 8, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_32x64_sm90, 32, 64, 4, 4, 12, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, 4, 8, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, 4, 8, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, 2, 6, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, 1, 5, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_64x64_stream_sm90, 64, 64, 8, 4, 8, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x64_stream_sm90, 128, 64, 8, 2, 6, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x128_stream_sm90, 128, 128, 8, 1, 5, Cut::kStream)
 
 #endif  // sm_90a

@@ -40,6 +40,7 @@ struct Strips {
     static constexpr int kHelpers = 128;                       // a warpgroup: one producer warp, and finishers
     static constexpr int kFinishers = kHelpers / kWarp - 1;    // warps, which take strips in turn
     static constexpr int kThreads = kMathThreads + kHelpers;
+    static constexpr int kSumsBarrier = 1;                     // and following: a finisher's sums are there
     static constexpr int kMathRegisters = 216, kHelperRegisters = 72;
     static constexpr int kStageK = kMathWarps * kBoxK;
     static constexpr int kTurns = kRowBytes / kChunk / LK;     // chunks of a lane in a box
@@ -61,7 +62,7 @@ struct Strips {
         unsigned char w[STAGES][kMathWarps][kBoxW];
         unsigned char x[MAX_SLICE / kBoxK][kBoxX];
         float4 sums[kMathWarps][kQuads];
-        uint64_t full[STAGES], empty[STAGES], sums_full[kFinishers], sums_empty;
+        uint64_t full[STAGES], empty[STAGES], sums_empty;
         int strip[STAGES];   // whose stage it is; -1: there are no more
         int done;            // the strip of the sums; -1: there are no more
     };
@@ -116,9 +117,7 @@ struct Strips {
                 ptx::mbarrier_init(&shared.full[stage], 1);
                 ptx::mbarrier_init(&shared.empty[stage], kMathWarps);
             }
-            for (int finisher = 0; finisher < kFinishers; ++finisher)
-                ptx::mbarrier_init(&shared.sums_full[finisher], kMathWarps);
-            ptx::mbarrier_init(&shared.sums_empty, 1);
+            ptx::mbarrier_init(&shared.sums_empty, kWarp);
             ptx::fence_mbarrier_init();
         }
         ptx::wait_for_previous_kernels();   // one of them may write an operand, or use the workspace
@@ -264,14 +263,14 @@ struct Strips {
                     shared.sums[warp][(row + row_of<kRunM>(first + i)) * kQuadRow + (col + row_of<kRunN>(j)) / kVec] =
                         make_float4(sums[i * TN + j], sums[i * TN + j + 1], sums[i * TN + j + 2], sums[i * TN + j + 3]);
             if (threadIdx.x == 0) shared.done = strip;
-            __syncwarp();
-            if (lane == 0) ptx::mbarrier_arrive(&shared.sums_full[finisher]);
+            ptx::named_barrier_arrive(kSumsBarrier + finisher, kMathThreads + kWarp);
             finisher = finisher == kFinishers - 1 ? 0 : finisher + 1;
         }
         ptx::mbarrier_wait(&shared.sums_empty, sums_parity);
         if (threadIdx.x == 0) shared.done = -1;
-        __syncwarp();
-        if (lane < kFinishers) ptx::mbarrier_arrive(&shared.sums_full[lane]);
+#pragma unroll
+        for (finisher = 0; finisher < kFinishers; ++finisher)
+            ptx::named_barrier_arrive(kSumsBarrier + finisher, kMathThreads + kWarp);
     }
 
     // ---- store ----
@@ -280,8 +279,8 @@ struct Strips {
         const Share share(args);
         const Epilogue epilogue(args, share.batch);
         const int lane = threadIdx.x % kWarp, finisher = threadIdx.x / kWarp - kMathWarps - 1;
-        for (uint32_t parity = 0;; parity ^= 1) {
-            ptx::mbarrier_wait(&shared.sums_full[finisher], parity);
+        for (;;) {
+            ptx::named_barrier_sync(kSumsBarrier + finisher, kMathThreads + kWarp);
             const int strip = shared.done;
             if (strip < 0) break;
             float4* mine = sums_of(args, share, share.group, strip);
@@ -293,8 +292,7 @@ struct Strips {
                 if (args.split_k > 1) ptx::store_l2(mine + quad, sum);
                 else store(args, epilogue, strip, quad, sum);
             }
-            __syncwarp();
-            if (lane == 0) ptx::mbarrier_arrive(&shared.sums_empty);
+            ptx::mbarrier_arrive(&shared.sums_empty);
             if (args.split_k > 1 && is_last(args, share, strip, lane)) {
 #pragma unroll 1
                 for (int quad = lane; quad < kQuads; quad += kWarp)
@@ -306,6 +304,7 @@ struct Strips {
     // Whether the sums of all slices of this strip are there, and can be read.
     static __device__ __forceinline__ bool is_last(const GemmArgs& args, const Share& share, int strip, int lane) {
         int last = 0;
+        __syncwarp();   // every lane has left its sums
         if (lane == 0) {
             unsigned* counter = slices_done(args) + share.batch * share.strips + strip;
             __threadfence();   // this warp's sums before the count, and the others' after it

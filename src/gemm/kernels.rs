@@ -197,6 +197,10 @@ const DOT_LINES: u32 = 4;
 const AXPY_LINES: u32 = 32;
 /// Rows of the streamed matrix that a block of the `panel` kernel takes.
 const PANEL_LINES: u32 = 32;
+/// Threads of a warp.
+const LANES: u32 = 32;
+/// Warps that multiply, of the blocks of kernels in which groups of them share k.
+const MATH_WARPS: u32 = 8;
 /// Strides of a tensor map are below 2⁴⁰ bytes.
 const MAX_COPY_STRIDE: i64 = 1 << 38;
 
@@ -227,6 +231,9 @@ pub struct KernelSpec {
     pub epilogue: EpilogueSupport,
     /// How it can cut k.
     pub split_k: SplitK,
+    /// Chains of additions that a block makes of the products of an output, k whole: groups of warps, lanes or registers add
+    /// theirs apart.
+    pub chains: u32,
     /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
     /// boxes of A and of B. They may be started while operands are still being written anew, and wait for that themselves.
     pub copy_boxes: Option<[CopyBox; 2]>,
@@ -238,6 +245,11 @@ pub struct KernelSpec {
     pub cost: Option<Cost>,
     /// Compute capabilities on which the compiler may spill registers.
     pub may_spill_on: &'static [u32],
+}
+
+/// Groups of math warps, each of which covers the tile.
+const fn math_groups(tile: &Tile) -> u32 {
+    MATH_WARPS * tile.wm * tile.wn / (tile.bm * tile.bn)
 }
 
 impl KernelSpec {
@@ -263,6 +275,7 @@ impl KernelSpec {
             grid: Grid::Tiles,
             epilogue: EpilogueSupport::Scaled,
             split_k: SplitK::Never,
+            chains: 1,
             copy_boxes: None,
             waits: false,
             needs: Needs::ANY,
@@ -356,6 +369,7 @@ impl KernelSpec {
             summary: "FP32 multiply-adds, TMA, groups of math warps share k",
             grid: Grid::Units,
             split_k: SplitK::Cluster,
+            chains: math_groups(&tile),
             ..KernelSpec::ffma_copied(name, accesses, tile, shared, cost)
         }
     }
@@ -377,6 +391,7 @@ impl KernelSpec {
         KernelSpec {
             file: "ffma/ffma_kmajor_sm90",
             summary: "FP32 multiply-adds along k, TMA",
+            chains: 2 * math_groups(&tile),
             copy_boxes: Some([CopyBox::new(tile.bk, tile.bm), CopyBox::new(tile.bk, tile.bn)]),
             needs: Needs {
                 only_capability: Some(90),
@@ -405,6 +420,7 @@ impl KernelSpec {
             summary: "FP32 multiply-adds along k, TMA, few rows",
             grid: Grid::Persistent,
             split_k: SplitK::Dealt(longest_slice),
+            chains: 2 * MATH_WARPS * LANES * tile.tm * tile.tn / (tile.bm * tile.bn),
             copy_boxes: Some([CopyBox::new(BOX_K, tile.bm), CopyBox::new(BOX_K, tile.bn)]),
             needs: Needs {
                 max_m: rows,
@@ -439,6 +455,7 @@ impl KernelSpec {
         KernelSpec {
             file: "ffma/gemv",
             split_k: SplitK::Never,
+            chains: LANES, // or more
             waits: true,
             summary: "streams B once past a few rows of A",
             needs: Needs {
@@ -462,6 +479,7 @@ impl KernelSpec {
         KernelSpec {
             file: "ffma/gemv",
             split_k: SplitK::Never,
+            chains: LANES, // or more
             waits: true,
             summary: "streams A once past a few columns of B",
             needs: Needs {
@@ -1319,7 +1337,7 @@ pub const TABLE: &[KernelSpec] = &[
     sm90!("gemm_tf32x3_sm90_64x64_tt": tf32x3 TT, 64 by 64, 384 threads, 188928 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.46 0.75 0.80),
     sm90!("gemm_tf32x3_sm90_64x64_nn": tf32x3 NN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 64 and 32 by 32, persistent, cost 0.30 0.25 0.80),
     sm90!("gemm_tf32x3_sm90_64x64_tn": tf32x3 TN, 64 by 64, 384 threads, 229888 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 0.50 0.80),
-    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.26 0.50 0.80),
+    sm90!("gemm_tf32x3_sm90_32x64_nt": tf32x3 NT, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 64, persistent, cost 0.26 0.50 0.85),
     sm90!("gemm_tf32x3_sm90_16x64_nt": tf32x3 NT, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 64, persistent, cost 0.14 0.50 0.80),
     sm90!("gemm_tf32x3_sm90_32x64_nn": tf32x3 NN, 32 by 64, 384 threads, 135680 bytes, boxes 32 by 32 and 32 by 32, persistent, cost 0.28 0.25 0.80),
     sm90!("gemm_tf32x3_sm90_16x64_nn": tf32x3 NN, 16 by 64, 384 threads, 109056 bytes, boxes 32 by 16 and 32 by 32, persistent, cost 0.16 0.25 0.80),
@@ -1378,64 +1396,64 @@ pub const TABLE: &[KernelSpec] = &[
         16,
         2048,
         Tile::block(16, 16, 256).thread(8, 8).stages(5),
-        221_328,
-        Cost::measured(0.50, 0.50, 1, 3.7, 0.88),
+        221_296,
+        Cost::measured(0.50, 0.50, 1, 3.35, 0.88),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_16x128_sm90",
-        Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(9),
-        231_568,
-        Cost::measured(0.68, 0.68, 1, 3.8, 0.75),
+        Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(8),
+        213_120,
+        Cost::measured(0.71, 0.71, 1, 2.8, 0.76),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x64_sm90",
-        Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(13),
-        225_488,
-        Cost::measured(0.68, 0.68, 1, 3.8, 0.75),
+        Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(12),
+        213_184,
+        Cost::measured(0.708, 0.708, 1, 2.7, 0.83),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x128_sm90",
         Tile::block(32, 128, 32).warp(32, 64).thread(8, 8).stages(8),
         229_504,
-        Cost::measured(0.69, 0.69, 1, 4.4, 0.75),
+        Cost::measured(0.75, 0.75, 1, 3.2, 0.80),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_64x64_sm90",
-        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(10),
-        229_536,
-        Cost::measured(0.785, 0.785, 1, 4.4, 0.8),
+        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(8),
+        196_736,
+        Cost::measured(0.757, 0.757, 1, 3.1, 0.83),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x64_sm90",
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
         213_088,
-        Cost::measured(0.775, 0.775, 1, 4.8, 0.8),
+        Cost::measured(0.75, 0.75, 1, 3.0, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x128_sm90",
         Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
         229_456,
-        Cost::measured(0.785, 0.785, 1, 6.5, 0.8),
+        Cost::measured(0.76, 0.76, 1, 3.8, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_64x64_stream_sm90",
-        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(10),
-        229_536,
-        Cost::measured(0.765, 0.765, 1, 5.6, 0.8),
+        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(8),
+        196_736,
+        Cost::measured(0.755, 0.755, 1, 5.2, 0.83),
     )
     .streaming_k(),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x64_stream_sm90",
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
         213_088,
-        Cost::measured(0.765, 0.765, 1, 5.8, 0.8),
+        Cost::measured(0.745, 0.745, 1, 4.9, 0.8),
     )
     .streaming_k(),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x128_stream_sm90",
         Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
         229_456,
-        Cost::measured(0.765, 0.765, 1, 7.0, 0.8),
+        Cost::measured(0.755, 0.755, 1, 6.1, 0.8),
     )
     .streaming_k(),
     KernelSpec::ffma_grouped(
@@ -1581,7 +1599,7 @@ pub const TABLE: &[KernelSpec] = &[
         Access::RowVector,
         Tile::block(128, 32, 32).warp(64, 32).thread(8, 8).stages(3),
         61_496,
-        Cost::measured(0.75, 0.260, 3, 4.0, 0.75),
+        Cost::measured(0.75, 0.260, 3, 4.0, 0.95),
     ),
     KernelSpec::ffma_direct(
         "ffma_direct_128x64_nn_sm90",

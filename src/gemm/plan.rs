@@ -27,6 +27,16 @@ const CLUSTERS_SINCE: u32 = 90;
 /// lose more than FP32 multiply-adds.
 const FEW_PRODUCTS: usize = 64;
 
+/// So few results do not fill a device with large tiles: several ways to share out long sums are about as fast. There the
+/// planner trades a little time for a smaller error, which grows with the square root of the longest chain of additions.
+const FEW_RESULTS: usize = 1 << 20;
+
+/// Chains of FP32 multiply-adds need be no shorter.
+const SHORT_CHAIN: f64 = 512.0;
+
+/// The time that half as long a chain may cost where results are few: log₂ of 1.05.
+const HALF_CHAIN: f64 = 0.0704;
+
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 
@@ -264,6 +274,25 @@ impl Plan {
         }
     }
 
+    /// Products in the longest chain of FP32 multiply-adds that an output is the sum of.
+    pub fn longest_chain(&self) -> usize {
+        let length = match &self.stream_k {
+            Some(way) if way.whole_tiles == 0 => self.problem.k.min((way.share() * self.kernel.tile.bk) as usize),
+            _ => self.k_slice as usize,
+        };
+        length.div_ceil(self.kernel.chains as usize)
+    }
+
+    /// What plans are compared by: the predicted time, and for few results the length of the chains.
+    fn weight(&self) -> f64 {
+        let GemmProblem { m, n, .. } = self.problem;
+        let results = m.saturating_mul(n).saturating_mul(self.problem.batch());
+        if self.kernel.arithmetic != Arithmetic::Ffma || results > FEW_RESULTS {
+            return self.predicted_us;
+        }
+        self.predicted_us * (self.longest_chain() as f64 / SHORT_CHAIN).max(1.0).powf(HALF_CHAIN)
+    }
+
     /// The addresses that the kernel gets, with operands that are written anew in their place in the workspace.
     pub fn addresses(&self, at: &Addresses, workspace: u64) -> Addresses {
         let place = |repack: &Option<repack::Repack>, address: u64| {
@@ -422,9 +451,9 @@ fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
         .then(|| format!("sums of up to {FEW_PRODUCTS} products are more exact with multiply-adds"))
 }
 
-/// The order of plans by predicted time.
+/// The order of plans: by predicted time, and for few results by the error that they may have.
 pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
-    x.predicted_us.total_cmp(&y.predicted_us)
+    x.weight().total_cmp(&y.weight())
 }
 
 /// What the planner makes of a problem: every row of the table with its predicted time or the reason of its refusal,
@@ -556,6 +585,28 @@ mod tests {
             assert_eq!(plan.kernel.name, "ffma_strips_16_sm90", "{plan}");
             assert!(plan.grid[0] <= DeviceInfo::H100.sm_count, "{plan}");
         }
+    }
+
+    #[test]
+    fn few_results_of_long_sums_are_added_in_short_chains() {
+        let strict = |m, n, k| {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.precision = Precision::Fp32Strict;
+            Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        };
+        for (k, longest) in [(1024, 512), (4096, 512), (16384, 2048)] {
+            let plan = strict(1024, 1024, k);
+            assert!(
+                plan.longest_chain() <= longest,
+                "chains of {}: {plan}",
+                plan.longest_chain()
+            );
+        }
+        // Where results are many, time decides.
+        let problem = strict(4096, 4096, 4096).problem;
+        let fastest =
+            Plan::candidates(&problem, &DeviceInfo::H100).min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+        assert_eq!(fastest, Some(strict(4096, 4096, 4096)));
     }
 
     #[test]
