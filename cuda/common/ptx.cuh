@@ -68,6 +68,16 @@ __device__ __forceinline__ void wait_for_previous_kernels() {
 #endif
 }
 
+// ---- fetching into the L2 (sm_90). PTX: "cp.async.bulk.prefetch" ------------------------------------------------------
+
+// Asks the L2 for `bytes` bytes; address and number are multiples of 16. It is not a read: if another kernel writes there
+// meanwhile, later reads find what it wrote.
+__device__ __forceinline__ void prefetch_l2(const void* address, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes) : "memory");
+#endif
+}
+
 // ---- loads of data that is used once. PTX: "ld.global.nc" ------------------------------------------------------
 
 // Reads 16 read-only bytes that no other thread of the block will ask for: they do not displace the L1's content.

@@ -70,6 +70,20 @@ __device__ __forceinline__ bool is_plain(const GemmArgs& args) {
     return args.batch == 1 && args.k % kVec == 0 && args.a_access == kRowVector && args.b_access == kColVector;
 }
 
+// Lets the next kernel in, and has the L2 fetch the first AHEAD floats of this block's lines while the kernels before it end. With
+// many vectors and lines of this length a block has too little under way at first; elsewhere letting the next kernel in costs more.
+constexpr int kLongLine = 2048;
+template <int LINES, int AHEAD, bool SWAPPED>
+__device__ __forceinline__ void prefetch_lines(const GemmArgs& args) {
+    if (args.k < kLongLine) return;
+    ptx::let_next_kernel_start();
+    const int line = blockIdx.x * LINES + threadIdx.x;
+    if (threadIdx.x >= LINES || line >= (SWAPPED ? args.m : args.n)) return;
+    const GemmOperand& matrix = SWAPPED ? args.a : args.b;
+    const int64_t stride = SWAPPED ? matrix.row_stride : matrix.col_stride;
+    ptx::prefetch_l2(static_cast<const float*>(matrix.data) + line * stride, min(args.k, AHEAD) * sizeof(float));
+}
+
 // The matrix is contiguous along k (or not at all). PLAIN: is_plain(), without the code for everything else: a launch is short
 // enough for the fetching of instructions to count, and to jump over some takes longer than to execute them.
 template <int M, int LINES, int WARPS, int UNROLL, bool SWAPPED, bool PLAIN>
@@ -343,9 +357,11 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
 
 }  // namespace ffma_gemm
 
-// Entries: vectors at most, lines a block (dot), lanes along the lines (axpy) or lines a warp (panel), warps, unrolling.
-#define GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED)                                                          \
+// Entries: vectors at most, lines a block (dot), lanes along the lines (axpy) or lines a warp (panel), warps, unrolling. For dot
+// kernels also blocks a multiprocessor, whether A is the matrix, and floats of a line that are fetched ahead.
+#define GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED, AHEAD)                                                   \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {       \
+        if (AHEAD > 0 && ffma_gemm::is_plain(args)) ffma_gemm::prefetch_lines<LINES, AHEAD, SWAPPED>(args);          \
         ptx::wait_for_previous_kernels();                                                                            \
         if (ffma_gemm::is_plain(args)) ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, true>(args);           \
         else ffma_gemm::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, false>(args);                                    \
@@ -364,15 +380,15 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
         ffma_gemm::gemv_panel<N, LINES, WARPS, STEPS>(args);                                                        \
     }
 
-GEMV_DOT(gemv_dot_m1, 1, 2, 6, 2, 8, false)
-GEMV_DOT(gemv_dot_m2, 2, 2, 4, 2, 8, false)
-GEMV_DOT(gemv_dot_m4, 4, 4, 8, 1, 3, false)
-GEMV_DOT(gemv_dot_m8, 8, 4, 2, 1, 8, false)
-GEMV_DOT(gemv_dot_m8_deep, 8, 2, 8, 1, 3, false)
-GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true)
-GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true)
-GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true)
-GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true)
+GEMV_DOT(gemv_dot_m1, 1, 2, 6, 2, 8, false, 0)
+GEMV_DOT(gemv_dot_m2, 2, 2, 4, 2, 8, false, 0)
+GEMV_DOT(gemv_dot_m4, 4, 4, 8, 1, 3, false, 0)
+GEMV_DOT(gemv_dot_m8, 8, 4, 2, 1, 8, false, 0)
+GEMV_DOT(gemv_dot_m8_deep, 8, 2, 8, 1, 3, false, 1280)
+GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true, 0)
+GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true, 0)
+GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true, 0)
+GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true, 0)
 GEMV_AXPY(gemv_axpy_m1, 1, 8, 16, 4, false)
 GEMV_AXPY(gemv_axpy_m2, 2, 8, 16, 4, false)
 GEMV_AXPY(gemv_axpy_m4, 4, 8, 16, 2, false)

@@ -1409,7 +1409,7 @@ pub const TABLE: &[KernelSpec] = &[
         "ffma_kmajor_32x64_sm90",
         Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(12),
         213_184,
-        Cost::measured(0.708, 0.708, 1, 2.7, 0.83),
+        Cost::measured(0.700, 0.700, 1, 2.7, 0.83),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x128_sm90",

@@ -27,14 +27,15 @@ const CLUSTERS_SINCE: u32 = 90;
 /// lose more than FP32 multiply-adds.
 const FEW_PRODUCTS: usize = 64;
 
-/// So few results do not fill a device with large tiles: several ways to share out long sums are about as fast. There the
-/// planner trades a little time for a smaller error, which grows with the square root of the longest chain of additions.
-const FEW_RESULTS: usize = 1 << 20;
+/// Results with no more rows and columns can be the sums of many more products each, as gradients of weights are, and several
+/// ways to share those out are about as fast. There the planner trades a little time for a smaller error, which grows with the
+/// square root of the longest chain of additions.
+const SMALL_RESULT: usize = 1024;
 
 /// Chains of FP32 multiply-adds need be no shorter.
 const SHORT_CHAIN: f64 = 512.0;
 
-/// The time that half as long a chain may cost where results are few: log₂ of 1.05.
+/// The time that half as long a chain may cost in a small result: log₂ of 1.05.
 const HALF_CHAIN: f64 = 0.0704;
 
 /// The ways to cut k that the planner tries where a kernel can.
@@ -283,11 +284,10 @@ impl Plan {
         length.div_ceil(self.kernel.chains as usize)
     }
 
-    /// What plans are compared by: the predicted time, and for few results the length of the chains.
+    /// What plans are compared by: the predicted time, and for small results the length of the chains.
     fn weight(&self) -> f64 {
         let GemmProblem { m, n, .. } = self.problem;
-        let results = m.saturating_mul(n).saturating_mul(self.problem.batch());
-        if self.kernel.arithmetic != Arithmetic::Ffma || results > FEW_RESULTS {
+        if self.kernel.arithmetic != Arithmetic::Ffma || m.max(n) > SMALL_RESULT {
             return self.predicted_us;
         }
         self.predicted_us * (self.longest_chain() as f64 / SHORT_CHAIN).max(1.0).powf(HALF_CHAIN)
@@ -451,7 +451,7 @@ fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
         .then(|| format!("sums of up to {FEW_PRODUCTS} products are more exact with multiply-adds"))
 }
 
-/// The order of plans: by predicted time, and for few results by the error that they may have.
+/// The order of plans: by predicted time, and for small results by the error that they may have.
 pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
     x.weight().total_cmp(&y.weight())
 }
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn few_results_of_long_sums_are_added_in_short_chains() {
+    fn small_results_of_long_sums_are_added_in_short_chains() {
         let strict = |m, n, k| {
             let mut problem = GemmProblem::row_major(m, n, k);
             problem.precision = Precision::Fp32Strict;
@@ -602,7 +602,7 @@ mod tests {
                 plan.longest_chain()
             );
         }
-        // Where results are many, time decides.
+        // Elsewhere time decides.
         let problem = strict(4096, 4096, 4096).problem;
         let fastest =
             Plan::candidates(&problem, &DeviceInfo::H100).min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
