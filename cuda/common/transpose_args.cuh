@@ -45,7 +45,8 @@ struct TransposeArgs {
     Divisor tiles_matrix;     // tiles of a matrix
     uint16_t walk_rows;       // 1: neighbouring blocks take neighbouring tiles of a column; 0: of a row
     uint16_t streaming;       // 1: more than the L2 holds, so that nobody will find it there
-    uint32_t outer_dims;      // batch dimensions in use
+    uint16_t outer_dims;      // batch dimensions in use
+    uint16_t lets_next;       // 1: the next kernel, which reads what is written here, may get ready meanwhile
     uint32_t outer_count;     // matrices of this launch, the product of their extents
     uint32_t gaps;            // 1: rows or matrices of the destination do not follow one another without gaps
     OuterDim outer[kMaxOuterDims];   // innermost first
@@ -59,7 +60,7 @@ static_assert(offsetof(TransposeArgs, rows) == 48, "src/transpose/args.rs mirror
 static_assert(offsetof(TransposeArgs, tiles_inner) == 64, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, walk_rows) == 88, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, streaming) == 90, "src/transpose/args.rs mirrors this layout");
-static_assert(offsetof(TransposeArgs, outer_dims) == 92, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, outer_dims) == 92 && offsetof(TransposeArgs, lets_next) == 94, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, outer) == 104, "src/transpose/args.rs mirrors this layout");
 
 __device__ __forceinline__ uint32_t quotient(uint32_t number, const Divisor& divisor) {

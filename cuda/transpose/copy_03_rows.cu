@@ -68,7 +68,7 @@ __device__ __forceinline__ void copy_elements(const TransposeArgs& args) {
 
 template <int SIZE, int UNROLL>
 __device__ __forceinline__ void copy_rows(const TransposeArgs& args) {
-    ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
+    if (args.lets_next) ptx::let_next_kernel_start();
     ptx::wait_for_previous_kernels();
     if (args.gaps) {
         copy_elements<SIZE, UNROLL, true>(args);

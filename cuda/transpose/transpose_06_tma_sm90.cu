@@ -39,7 +39,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args, const CUtensorMa
     T* shared = reinterpret_cast<T*>(raw);
     __shared__ uint64_t loaded;
 
-    ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
+    if (args.lets_next) ptx::let_next_kernel_start();
     ptx::wait_for_previous_kernels();
     const TileIndex index = tile_index(args, blockIdx.x);
     const int row0 = index.row * CELL_ROWS * kSide, col0 = index.col * CELL_COLS * kSide;

@@ -46,7 +46,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
     __shared__ Chunk<SIZE> shared[kChunks];
     const auto at = [](int row, int chunk) { return row * kRowChunks + row / V + chunk; };
 
-    ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
+    if (args.lets_next) ptx::let_next_kernel_start();
     ptx::wait_for_previous_kernels();
     const TileIndex index = tile_index(args, blockIdx.x);
     const OuterOffset offset = outer_offset(args, index.matrix);

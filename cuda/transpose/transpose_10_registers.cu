@@ -67,7 +67,7 @@ __device__ __forceinline__ void body(const TransposeArgs& args) {
     constexpr int kRows = WARP_ROWS * kLaneRows * V;
     constexpr int kStep = WARP_COLS * kLaneCols * V;
     constexpr int kCols = MICRO_TILES * kStep;
-    ptx::let_next_kernel_start();   // a product that reads what is written here can get ready meanwhile
+    if (args.lets_next) ptx::let_next_kernel_start();
     ptx::wait_for_previous_kernels();
     const Tile<T> tile = Tile<T>::template at<kRows, kCols>(args, tile_index(args, blockIdx.x));
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

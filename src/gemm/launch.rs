@@ -206,7 +206,7 @@ unsafe fn launch_in(
             let movement = transpose::cache::plan(context, movement)?;
             // SAFETY: the source is the operand, the destination its part of the workspace; what is queued on this stream
             // later finds it written.
-            unsafe { transpose::launch::launch(&movement, src, dst, stream) }?;
+            unsafe { transpose::launch::launch_before(&movement, src, dst, stream, true) }?;
         }
     }
     let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;

@@ -98,7 +98,11 @@ pub struct TransposeArgs {
     /// Whether this is more than the L2 holds
     pub streaming: u16,
     /// Batch dimensions in use
-    pub outer_dims: u32,
+    pub outer_dims: u16,
+    /// Whether the next kernel may get ready while this one runs: a product that reads what this writes. Copies and
+    /// transpositions themselves lose where the blocks of the next one come in between theirs: it finds the multiprocessors
+    /// unequally full, and ends unequally
+    pub lets_next: u16,
     /// Matrices of this launch
     pub outer_count: u32,
     /// Whether rows or matrices of the destination have gaps between them
@@ -118,6 +122,7 @@ const _: () = {
     assert!(offset_of!(TransposeArgs, walk_rows) == 88);
     assert!(offset_of!(TransposeArgs, streaming) == 90);
     assert!(offset_of!(TransposeArgs, outer_dims) == 92);
+    assert!(offset_of!(TransposeArgs, lets_next) == 94);
     assert!(offset_of!(TransposeArgs, outer) == 104);
 };
 

@@ -23,6 +23,26 @@ use std::ptr::null_mut;
 ///
 /// [`Error::NotBuilt`] where this build lacks the kernel for the device, [`Error::Driver`] with the driver's message.
 pub unsafe fn launch(plan: &TransposePlan, src: u64, dst: u64, stream: sys::CUstream) -> Result<()> {
+    // SAFETY: as the caller vouches.
+    unsafe { launch_before(plan, src, dst, stream, false) }
+}
+
+/// The same before a kernel that may get ready meanwhile, and then waits, if `lets_next`.
+///
+/// # Safety
+///
+/// As [`launch`].
+///
+/// # Errors
+///
+/// As [`launch`].
+pub(crate) unsafe fn launch_before(
+    plan: &TransposePlan,
+    src: u64,
+    dst: u64,
+    stream: sys::CUstream,
+    lets_next: bool,
+) -> Result<()> {
     match &plan.step {
         Step::Nothing => Ok(()),
         // SAFETY: both addresses are good for the whole of the problem, as the caller vouches.
@@ -34,7 +54,7 @@ pub unsafe fn launch(plan: &TransposePlan, src: u64, dst: u64, stream: sys::CUst
             pieces,
         } => pieces.iter().try_for_each(|piece| {
             // SAFETY: as the caller vouches; a piece is part of the problem.
-            unsafe { launch_piece(plan, kernel, instance, piece, [src, dst], stream) }
+            unsafe { launch_piece(plan, kernel, instance, piece, [src, dst], stream, lets_next) }
         }),
     }
 }
@@ -49,10 +69,12 @@ unsafe fn launch_piece(
     piece: &Piece,
     [src, dst]: [u64; 2],
     stream: sys::CUstream,
+    lets_next: bool,
 ) -> Result<()> {
     let context = CurrentContext::get()?;
     let function = context.function(kernel.file, instance.entry, instance.dynamic_shared)?;
     let mut args = piece.args(plan, kernel, src, dst);
+    args.lets_next = u16::from(lets_next);
     let mut parameters = vec![std::ptr::from_mut(&mut args).cast()];
     let mut maps = match kernel.needs.tensor_maps {
         true => Some(tensor_maps(instance, piece, args.src, args.dst)?),
