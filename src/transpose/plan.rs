@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(name(&[64, 512, 12, 64], &[0, 2, 1, 3], 4), "copy_03_rows"); // more than the L2 holds
         assert_eq!(name(&[2048, 2048], &[1, 0], 4), "transpose_10_registers");
         assert_eq!(name(&[1024, 1024], &[1, 0], 8), "transpose_10_registers");
-        assert_eq!(name(&[512, 512], &[1, 0], 8), "transpose_03_padded");
+        assert_eq!(name(&[512, 512], &[1, 0], 8), "transpose_10_registers");
         assert_eq!(name(&[1024, 1024], &[1, 0], 1), "transpose_10_registers");
         assert_eq!(name(&[4096, 4096], &[1, 0], 1), "transpose_06_tma"); // not more than the L2 holds, but long rows
         assert_eq!(name(&[4096, 4096], &[1, 0], 8), "transpose_06_tma");
