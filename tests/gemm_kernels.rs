@@ -640,43 +640,44 @@ fn operands_that_are_written_anew_give_the_same_products() {
 /// the one before (or of its transpose), queued at once.
 #[test]
 fn products_wait_for_the_products_before_them() {
-    const SIZE: usize = 352;
-    const LENGTH: usize = 12;
     let Some(stream) = stream_or_skip("products_wait_for_the_products_before_them") else {
         return;
     };
+    products_wait(&stream, 352, &[352, 16, 8, 4, 2, 1]);
+    products_wait(&stream, 2304, &[16, 8, 5]); // lines so long that kernels fetch them ahead
+}
+
+fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
+    const LENGTH: usize = 12;
     let device = *CurrentContext::get().unwrap().info();
     let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
     let mut rng = rng(5);
     let mut random = || {
-        let host: Vec<f32> = (0..SIZE * SIZE).map(|_| uniform(&mut rng) as f32).collect();
+        let host: Vec<f32> = (0..size * size).map(|_| uniform(&mut rng) as f32).collect();
         stream.clone_htod(&host).unwrap()
     };
     let (start, b, mut x) = (random(), random(), [random(), random()]);
     // Numbers stay about as large as they are: a sum of so many products of numbers between -1 and 1 has k / 9.
-    let alpha = (3.0 / SIZE as f32).sqrt();
-    let (row, col) = (OperandLayout::row_major(SIZE), OperandLayout::col_major(SIZE));
+    let alpha = (3.0 / size as f32).sqrt();
+    let (row, col) = (OperandLayout::row_major(size), OperandLayout::col_major(size));
     let (mut ran, mut complaints) = (0, Vec::new());
     let layouts = [(row, row), (row, col), (col, row), (col, col)];
-    for (rows, (a_layout, b_layout)) in [SIZE, 16, 8, 4, 2, 1]
-        .into_iter()
-        .flat_map(|rows| layouts.map(|both| (rows, both)))
-    {
-        let mut problem = GemmProblem::new(rows, SIZE, SIZE, a_layout, b_layout);
+    for (rows, (a_layout, b_layout)) in row_counts.iter().flat_map(|&rows| layouts.map(|both| (rows, both))) {
+        let mut problem = GemmProblem::new(rows, size, size, a_layout, b_layout);
         problem.precision = Precision::Tf32;
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device)
             .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
             .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
-            .filter(|plan| rows == SIZE || plan.kernel.needs.max_m > 0);
+            .filter(|plan| rows == size || plan.kernel.needs.max_m > 0);
         for plan in plans.step_by(every()) {
             let mut chain = |step_by_step: bool| {
                 stream.memcpy_dtod(&start, &mut x[0]).unwrap();
                 for i in 0..LENGTH {
                     let at = Addresses {
-                        a: x[i % 2].device_ptr(&stream).0,
-                        b: b.device_ptr(&stream).0,
-                        d: x[(i + 1) % 2].device_ptr(&stream).0,
+                        a: x[i % 2].device_ptr(stream).0,
+                        b: b.device_ptr(stream).0,
+                        d: x[(i + 1) % 2].device_ptr(stream).0,
                         ..Addresses::default()
                     };
                     // SAFETY: the three matrices are of this size, D another than A, and live until they are downloaded.
@@ -705,58 +706,146 @@ fn products_wait_for_the_products_before_them() {
 /// launches: every launch must end, and with the same bits.
 #[test]
 fn tiles_may_arrive_late() {
-    const LAUNCHES: usize = 2000;
-    const KEPT: usize = 64;
     const FAR_BYTES: usize = 160 << 20; // no L2 has so much
     let Some(stream) = stream_or_skip("tiles_may_arrive_late") else {
         return;
     };
     let device = *CurrentContext::get().unwrap().info();
     let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
-    let (m, n, k) = (64, 768, 1536);
     let mut rng = rng(11);
     let mut random = |len: usize| (0..len).map(|_| uniform(&mut rng) as f32).collect::<Vec<_>>();
-    let (a, b_once) = (stream.clone_htod(&random(m * k)).unwrap(), random(k * n));
-    let copies = FAR_BYTES / size_of_val(b_once.as_slice());
-    let b = stream.clone_htod(&b_once.repeat(copies)).unwrap();
-    let mut d = stream.alloc_zeros::<f32>(KEPT * m * n).unwrap();
     let (mut ran, mut complaints) = (0, Vec::new());
-    for (a_layout, b_layout) in [
-        (OperandLayout::row_major(k), OperandLayout::row_major(n)),
-        (OperandLayout::row_major(k), OperandLayout::col_major(k)),
-        (OperandLayout::col_major(m), OperandLayout::row_major(n)),
-        (OperandLayout::col_major(m), OperandLayout::col_major(k)),
+    // Few rows; a wave of tiles; more tiles than multiprocessors, so that blocks go on to others.
+    for (m, n, k, kept, rounds) in [
+        (16, 768, 1536, 256, 4),
+        (64, 768, 1536, 256, 4),
+        (640, 1536, 256, 32, 6),
     ] {
-        let mut problem = GemmProblem::new(m, n, k, a_layout, b_layout);
-        problem.precision = Precision::Tf32;
-        let folded = problem.folded();
-        // Kernels with a ring: with k whole, and the first way of cutting it.
-        let mut seen = HashSet::new();
-        let plans = Plan::candidates(&folded, &device)
-            .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
-            .filter(|plan| plan.kernel.copy_boxes.is_some() && plan.repacks == [None; 2])
-            .filter(|plan| seen.insert((plan.kernel.name, plan.split_k > 1)));
-        for plan in plans.step_by(every()) {
-            for i in 0..LAUNCHES / every() {
-                let at = Addresses {
-                    a: a.device_ptr(&stream).0,
-                    b: b.device_ptr(&stream).0 + (i % copies * size_of_val(b_once.as_slice())) as u64,
-                    d: d.device_ptr_mut(&stream).0 + (i % KEPT * m * n * size_of::<f32>()) as u64,
-                    ..Addresses::default()
-                };
-                // SAFETY: every matrix is within its allocation, and all live until D is downloaded.
-                unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.expect("launch");
-            }
-            let results = stream.clone_dtoh(&d).expect("download");
-            let bits = |i: usize| results[i * m * n..][..m * n].iter().map(|x| x.to_bits());
-            ran += 1;
-            if (1..KEPT.min(LAUNCHES / every())).any(|i| !bits(i).eq(bits(0))) {
-                complaints.push(format!("{plan}: launches of the same product gave different bits"));
+        let (a, b_once) = (stream.clone_htod(&random(m * k)).unwrap(), random(k * n));
+        let copies = FAR_BYTES / size_of_val(b_once.as_slice());
+        let b = stream.clone_htod(&b_once.repeat(copies)).unwrap();
+        let mut d = stream.alloc_zeros::<f32>(kept * m * n).unwrap();
+        for (a_layout, b_layout) in [
+            (OperandLayout::row_major(k), OperandLayout::row_major(n)),
+            (OperandLayout::row_major(k), OperandLayout::col_major(k)),
+            (OperandLayout::col_major(m), OperandLayout::row_major(n)),
+            (OperandLayout::col_major(m), OperandLayout::col_major(k)),
+        ] {
+            let mut problem = GemmProblem::new(m, n, k, a_layout, b_layout);
+            problem.precision = Precision::Tf32;
+            let folded = problem.folded();
+            // Kernels with a ring: with k whole, and with the first of every way of cutting it.
+            let mut seen = HashSet::new();
+            let plans = Plan::candidates(&folded, &device)
+                .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+                .filter(|plan| plan.kernel.copy_boxes.is_some() && plan.repacks == [None; 2])
+                .filter(|plan| seen.insert((plan.kernel.name, plan.split_k > 1, plan.stream_k.is_some())));
+            for plan in plans.step_by(every()) {
+                let mut expected = None;
+                let mut different = 0;
+                for _ in 0..rounds {
+                    stream.memset_zeros(&mut d).unwrap();
+                    for i in 0..kept {
+                        let at = Addresses {
+                            a: a.device_ptr(&stream).0,
+                            b: b.device_ptr(&stream).0 + (i % copies * size_of_val(b_once.as_slice())) as u64,
+                            d: d.device_ptr_mut(&stream).0 + (i * m * n * size_of::<f32>()) as u64,
+                            ..Addresses::default()
+                        };
+                        // SAFETY: every matrix is within its allocation, and all live until D is downloaded.
+                        unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.expect("launch");
+                    }
+                    let results = stream.clone_dtoh(&d).expect("download");
+                    let bits = |x: &f32| x.to_bits();
+                    let expected: &Vec<u32> =
+                        expected.get_or_insert_with(|| results[..m * n].iter().map(bits).collect());
+                    let wrong = |result: &&[f32]| !result.iter().map(bits).eq(expected.iter().copied());
+                    different += results.chunks(m * n).filter(wrong).count();
+                }
+                ran += 1;
+                if different > 0 {
+                    complaints.push(format!(
+                        "{plan}: {different} launches of the same product gave other bits"
+                    ));
+                }
             }
         }
     }
     println!("{} of {ran} plans right", ran - complaints.len());
     assert_none_wrong(&complaints);
+    assert!(
+        ran > 0 || device.compute_capability != 90 || !filter.is_empty(),
+        "no kernel has a ring"
+    );
+}
+
+/// Of all products one is so large that every other one that is added to it later is lost: what is missing in the end tells
+/// how long the chain of additions was that began with it.
+#[test]
+fn chains_of_additions_are_as_long_as_plans_say() {
+    const LARGE: f32 = 16_777_216.0; // 2²⁴: 1 added to it is rounded away
+    let Some(stream) = stream_or_skip("chains_of_additions_are_as_long_as_plans_say") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+    let k = 4096;
+    let mut row = vec![1.0f32; k];
+    row[0] = LARGE;
+    let (mut ran, mut complaints) = (0, Vec::new());
+    for (m, n) in [(8, 64), (16, 512), (128, 128), (384, 512)] {
+        let a_host = row.repeat(m);
+        let a_turned: Vec<f32> = (0..k).flat_map(|i| std::iter::repeat_n(row[i], m)).collect();
+        let (a, a_turned) = (
+            stream.clone_htod(&a_host).unwrap(),
+            stream.clone_htod(&a_turned).unwrap(),
+        );
+        let b = stream.clone_htod(&vec![1.0f32; k * n]).unwrap();
+        let mut d = stream.alloc_zeros::<f32>(m * n).unwrap();
+        let (row_major, col_major) = (OperandLayout::row_major, OperandLayout::col_major);
+        for (a, a_layout) in [(&a, row_major(k)), (&a_turned, col_major(m))] {
+            for b_layout in [row_major(n), col_major(k)] {
+                let mut problem = GemmProblem::new(m, n, k, a_layout, b_layout);
+                problem.precision = Precision::Fp32Strict;
+                let folded = problem.folded();
+                let plans = Plan::candidates(&folded, &device)
+                    .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+                    .filter(|plan| plan.repacks == [None; 2]);
+                for plan in plans.step_by(every()) {
+                    let at = Addresses {
+                        a: a.device_ptr(&stream).0,
+                        b: b.device_ptr(&stream).0,
+                        d: d.device_ptr_mut(&stream).0,
+                        ..Addresses::default()
+                    };
+                    // SAFETY: the three matrices are of this size and live until D is downloaded.
+                    unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.expect("launch");
+                    let results = stream.clone_dtoh(&d).expect("download");
+                    let lost = |result: &f32| (LARGE as f64 + (k - 1) as f64 - *result as f64) as usize + 1;
+                    let longest = results.iter().map(lost).max().unwrap();
+                    // Sums of whole portions of k; joining chains rounds, too.
+                    let said = plan.longest_chain() + plan.kernel.tile.bk as usize + plan.split_k as usize;
+                    ran += 1;
+                    if longest > said.max(2 * plan.longest_chain()) {
+                        complaints.push(format!(
+                            "{plan}: a chain of {longest}, said to be {}",
+                            plan.longest_chain()
+                        ));
+                    }
+                    let streams = plan.kernel.needs.max_m + plan.kernel.needs.max_n > 0; // "or more"
+                    if !streams && 2 * longest < plan.longest_chain() {
+                        complaints.push(format!(
+                            "{plan}: a chain of {longest} only, said to be {}",
+                            plan.longest_chain()
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    println!("{} of {ran} plans right", ran - complaints.len());
+    assert_none_wrong(&complaints);
+    assert!(ran > 0 || !filter.is_empty());
 }
 
 /// Blocks that wait for each other must come to an end, and find flags of their own launch only: with other launches on the

@@ -60,7 +60,8 @@ static_assert(offsetof(TransposeArgs, rows) == 48, "src/transpose/args.rs mirror
 static_assert(offsetof(TransposeArgs, tiles_inner) == 64, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, walk_rows) == 88, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, streaming) == 90, "src/transpose/args.rs mirrors this layout");
-static_assert(offsetof(TransposeArgs, outer_dims) == 92 && offsetof(TransposeArgs, lets_next) == 94, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, outer_dims) == 92, "src/transpose/args.rs mirrors this layout");
+static_assert(offsetof(TransposeArgs, lets_next) == 94, "src/transpose/args.rs mirrors this layout");
 static_assert(offsetof(TransposeArgs, outer) == 104, "src/transpose/args.rs mirrors this layout");
 
 __device__ __forceinline__ uint32_t quotient(uint32_t number, const Divisor& divisor) {

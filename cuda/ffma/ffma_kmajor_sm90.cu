@@ -4,12 +4,12 @@
 // The other kernels read shared memory along m and n, so an operand that is contiguous along k has to be transposed in the
 // registers of a producer. Here nobody transposes: the copy engine (TMA) brings boxes of 32 k as they lie in memory, and a
 // thread reads 16 bytes along k of each of its 8 rows of A and 8 of B: 256 FFMA to 16 reads, 94 %, as with any 8 × 8 tile.
-// One thread issues the copies, so loads cost no registers, and the ring of stages holds 140 to 160 KB that are on their way.
+// One thread issues the copies, so loads cost no registers, and the ring of stages holds 131 to 164 KB that are on their way.
 //
 //   stage     rows of A, then rows of B, 128 bytes (32 k) each; chunk c (16 bytes) of row r lies at c ^ r % 8
-//   turn      a math warp reads one chunk of its rows, then multiplies: eight turns a stage
+//   turn      a math warp reads one chunk of its rows, then multiplies: eight turns a stage, or its share of them
 //   groups    small tiles have work for less than eight warps: a group of warps covers the tile. SETS of groups take stages
-//             in turn, and the groups of a set share its chunks. Two warps of a scheduler are of different sets: where all
+//             in turn, and the groups of a set share its chunks. Where there are several, two warps of a scheduler are of different sets: where all
 //             warps share a stage, all wait for it, read together and multiply together, and neither covers for the other
 //
 // Register banks. Even registers are one bank and odd ones the other, and an FFMA that takes two new operands from one bank

@@ -11,7 +11,7 @@
 //   stage     256 k of a strip in the ring, a box of 32 k for each math warp: [row][k], 128 bytes (swizzled) a row
 //   lane      8 rows of x by 8 rows of W, every lane with k of its own or shared with three others: 256 FFMA to 16 reads
 //
-// A producer warp asks for strips, two finisher warps or more end them: the math warps leave their sums and go on. Where k
+// A producer warp asks for strips, three finisher warps end them: the math warps leave their sums and go on. Where k
 // has several slices, the sums of a strip go to the workspace, and the finisher that is the last to bring its slice adds
 // them up, in the order of k: the same bits every time, and nobody waits for another block. Counters are 0 before and after
 // every launch: of strips dealt, for each slice; of slices done, for each strip.
@@ -263,11 +263,13 @@ struct Strips {
                     shared.sums[warp][(row + row_of<kRunM>(first + i)) * kQuadRow + (col + row_of<kRunN>(j)) / kVec] =
                         make_float4(sums[i * TN + j], sums[i * TN + j + 1], sums[i * TN + j + 2], sums[i * TN + j + 3]);
             if (threadIdx.x == 0) shared.done = strip;
+            __syncwarp();
             ptx::named_barrier_arrive(kSumsBarrier + finisher, kMathThreads + kWarp);
             finisher = finisher == kFinishers - 1 ? 0 : finisher + 1;
         }
         ptx::mbarrier_wait(&shared.sums_empty, sums_parity);
         if (threadIdx.x == 0) shared.done = -1;
+        __syncwarp();
 #pragma unroll
         for (finisher = 0; finisher < kFinishers; ++finisher)
             ptx::named_barrier_arrive(kSumsBarrier + finisher, kMathThreads + kWarp);
@@ -280,6 +282,7 @@ struct Strips {
         const Epilogue epilogue(args, share.batch);
         const int lane = threadIdx.x % kWarp, finisher = threadIdx.x / kWarp - kMathWarps - 1;
         for (;;) {
+            __syncwarp();
             ptx::named_barrier_sync(kSumsBarrier + finisher, kMathThreads + kWarp);
             const int strip = shared.done;
             if (strip < 0) break;
@@ -312,7 +315,9 @@ struct Strips {
             __threadfence();
             if (last) *counter = 0;
         }
-        return __shfl_sync(0xffffffffu, last, 0) != 0;
+        last = __shfl_sync(0xffffffffu, last, 0);
+        __syncwarp();   // what lane 0 may read, all may
+        return last != 0;
     }
 
     static __device__ __forceinline__ float4 sum_slices(const GemmArgs& args, const Share& share, int strip, int quad) {

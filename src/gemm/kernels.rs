@@ -199,6 +199,8 @@ const AXPY_LINES: u32 = 32;
 const PANEL_LINES: u32 = 32;
 /// Threads of a warp.
 const LANES: u32 = 32;
+/// Threads of a block of the kernels that share a multiprocessor with others.
+const DIRECT_THREADS: u32 = 128;
 /// Warps that multiply, of the blocks of kernels in which groups of them share k.
 const MATH_WARPS: u32 = 8;
 /// Strides of a tensor map are below 2⁴⁰ bytes.
@@ -252,6 +254,14 @@ const fn math_groups(tile: &Tile) -> u32 {
     MATH_WARPS * tile.wm * tile.wn / (tile.bm * tile.bn)
 }
 
+/// How often the thread tiles of so many threads cover the block's: so many threads share the k of an output.
+const fn covers(tile: &Tile, threads: u32) -> u32 {
+    match threads * tile.tm * tile.tn / (tile.bm * tile.bn) {
+        0 => 1,
+        times => times,
+    }
+}
+
 impl KernelSpec {
     /// A rung of the ladder: FP32 multiply-adds, any layout, α, β and C.
     pub const fn rung(
@@ -292,6 +302,7 @@ impl KernelSpec {
             grid: Grid::Units,
             epilogue: EpilogueSupport::Fused,
             split_k: SplitK::Cluster,
+            chains: covers(&tile, threads),
             ..KernelSpec::rung(
                 0,
                 name,
@@ -379,9 +390,10 @@ impl KernelSpec {
         KernelSpec {
             file: "ffma/ffma_direct_sm90",
             summary: "FP32 multiply-adds, TMA, A along k as it lies",
-            threads: 128,
+            threads: DIRECT_THREADS,
             grid: Grid::Units,
             split_k: SplitK::Never,
+            chains: covers(&tile, DIRECT_THREADS),
             ..KernelSpec::ffma_copied(name, [Access::RowVector, b], tile, shared, cost)
         }
     }

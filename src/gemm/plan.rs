@@ -77,7 +77,8 @@ pub struct Plan {
     pub group_m: u32,
     /// Bytes of stream-ordered scratch memory.
     pub workspace_bytes: usize,
-    /// What the cost model expects, in µs; it decides between kernels and is no promise.
+    /// What the cost model expects, in µs; it decides between kernels (in small results together with the error) and is no
+    /// promise.
     pub predicted_us: f64,
 }
 
@@ -105,7 +106,8 @@ pub struct Addresses {
 }
 
 impl Plan {
-    /// The kernel that the cost model expects to be fastest for `problem` on `device`.
+    /// The kernel that the cost model expects to be fastest for `problem` on `device`; for results of at most 1024 × 1024, where
+    /// several are about as fast, one with shorter chains of additions ([`Plan::longest_chain`]).
     ///
     /// # Errors
     ///
@@ -275,10 +277,14 @@ impl Plan {
         }
     }
 
-    /// Products in the longest chain of FP32 multiply-adds that an output is the sum of.
+    /// About how many products are in the longest chain of FP32 multiply-adds that an output is the sum of: warps that share
+    /// k do so by whole portions of it. Of a kernel for tensor cores it says nothing.
     pub fn longest_chain(&self) -> usize {
         let length = match &self.stream_k {
-            Some(way) if way.whole_tiles == 0 => self.problem.k.min((way.share() * self.kernel.tile.bk) as usize),
+            Some(way) if way.whole_tiles == 0 => {
+                let steps = way.cut_steps.div_ceil(way.ranges) as usize;
+                self.problem.k.min(steps * self.kernel.tile.bk as usize)
+            }
             _ => self.k_slice as usize,
         };
         length.div_ceil(self.kernel.chains as usize)

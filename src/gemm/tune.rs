@@ -1,5 +1,6 @@
 //! Choosing by measurement: the planner's candidates for a problem are timed once on the device, and the winner is kept
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
+//! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
 
 use super::choices::{Choice, Choices};
 use super::launch::{forget, launch};
