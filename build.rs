@@ -234,8 +234,8 @@ mod cuda {
 
     /// The file that `src/modules.rs` includes.
     fn rust_source(modules: &[Module], capabilities: &[u32]) -> Result<String, String> {
-        let mut text = format!("pub static ARCHITECTURES: &[u32] = &{capabilities:?};\n");
-        text += "pub static MODULES: &[Module] = &[\n";
+        let mut text = format!("static ARCHITECTURES: &[u32] = &{capabilities:?};\n");
+        text += "static MODULES: &[Module] = &[\n";
         for module in modules {
             let path = module.fatbin.to_string_lossy().into_owned();
             let _ = writeln!(
@@ -244,7 +244,7 @@ mod cuda {
                 module.name
             );
         }
-        text += "];\npub static RESOURCES: &[Resources] = &[\n";
+        text += "];\nstatic RESOURCES: &[Resources] = &[\n";
         for module in modules {
             let log =
                 fs::read_to_string(&module.log).map_err(|e| format!("cannot read {}: {e}", module.log.display()))?;

@@ -1,5 +1,7 @@
 //! FP32 matrix multiplication and transposition for candle.
 
+#![warn(missing_docs)]
+
 pub mod candle;
 pub mod device;
 pub mod error;
