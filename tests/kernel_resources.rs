@@ -5,6 +5,9 @@
 
 use candle_sgemm::gemm::TABLE;
 use candle_sgemm::modules::{architectures, module, resources};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn every_row_of_the_table_is_compiled_and_spills_only_where_allowed() {
@@ -49,6 +52,44 @@ fn every_row_of_the_table_is_compiled_and_spills_only_where_allowed() {
         }
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+/// The table says how much dynamic shared memory a launch asks for, and the source how much the kernel uses: too little would be
+/// written past, silently.
+#[test]
+fn launches_ask_for_the_shared_memory_that_kernels_use() {
+    let toolkit = ["CUDA_HOME", "CUDA_PATH"].iter().find_map(std::env::var_os);
+    let nvcc = toolkit.map_or("nvcc".into(), |home| Path::new(&home).join("bin/nvcc"));
+    if Command::new(&nvcc).arg("--version").output().is_err() {
+        println!("skipped: there is no nvcc");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("candle-sgemm-shared-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut files: BTreeMap<&str, String> = BTreeMap::new();
+    for spec in TABLE.iter().filter(|spec| spec.dynamic_shared > 0) {
+        let start = || format!("#include \"{}/cuda/{}.cu\"\n", env!("CARGO_MANIFEST_DIR"), spec.file);
+        let (name, bytes) = (spec.name, spec.dynamic_shared);
+        *files.entry(spec.file).or_insert_with(start) +=
+            &format!("static_assert({name}_shared == {bytes}, \"{name}: the table has {bytes} bytes\");\n");
+    }
+    let mut complaints = Vec::new();
+    for (number, (file, text)) in files.iter().enumerate() {
+        let (source, output) = (folder.join(format!("{number}.cu")), folder.join("out.ptx"));
+        std::fs::write(&source, text).unwrap();
+        // Only the assertions are wanted, so nothing is optimised.
+        let compiled = Command::new(&nvcc)
+            .args(["-std=c++17", "-arch=compute_90a", "-Xcicc", "-O0", "-ptx", "-o"])
+            .args([&output, &source])
+            .output()
+            .unwrap();
+        if !compiled.status.success() {
+            complaints.push(format!("{file}: {}", String::from_utf8_lossy(&compiled.stderr)));
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    println!("{} files are as the table says", files.len() - complaints.len());
+    assert!(complaints.is_empty() && files.len() > 5, "{}", complaints.join("\n"));
 }
 
 #[test]

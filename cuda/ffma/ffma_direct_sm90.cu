@@ -274,6 +274,7 @@ struct Direct {
 
 // NAME, blocks that share a multiprocessor, then the parameters of Direct.
 #define FFMA_DIRECT(NAME, BLOCKS, ...)                                                                      \
+    enum : int { NAME##_shared = ffma_gemm::Direct<__VA_ARGS__>::kSharedBytes };                            \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Direct<__VA_ARGS__>::kThreads), BLOCKS)        \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,              \
              const __grid_constant__ CUtensorMap b_map) {                                                   \

@@ -259,6 +259,7 @@ struct Grouped {
 // B is contiguous along k and has to be turned. The tensor maps are of rank 5: the contiguous dimension, the other one, and three
 // of the batch. A box has BK elements of k, and all rows of the tile.
 #define FFMA_GROUPED(NAME, ...)                                                                                     \
+    enum : int { NAME##_shared = ffma_gemm::Grouped<__VA_ARGS__>::kSharedBytes };                                   \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Grouped<__VA_ARGS__>::kThreads), 1)                    \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                      \
              const __grid_constant__ CUtensorMap map_b) {                                                           \

@@ -325,6 +325,7 @@ struct KMajor {
 
 // NAME, then the tile: BM, BN, lanes along m, sets of groups of warps, stages, how blocks divide k.
 #define FFMA_KMAJOR(NAME, ...)                                                                                      \
+    enum : int { NAME##_shared = ffma_gemm::KMajor<__VA_ARGS__>::kSharedBytes };                                    \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::KMajor<__VA_ARGS__>::kThreads), 1)                     \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                      \
              const __grid_constant__ CUtensorMap b_map) {                                                           \

@@ -23,6 +23,8 @@ struct Pipelined {
     static constexpr int kThreads = Pipeline::kThreads;
     static constexpr int kQuads = TM * TN / kVec;              // 16-byte vectors of a thread's outputs
     static constexpr bool kDown = TM < TN;                     // the outer product goes down columns, or along rows
+    static constexpr int kRingBytes = sizeof(typename Pipeline::Shared), kResultBytes = kQuads * kThreads * sizeof(float4);
+    static constexpr int kSharedBytes = kRingBytes > kResultBytes ? kRingBytes : kResultBytes;   // one after the other
     static constexpr int kPieceQuads = kDown ? kVec : 1;       // quads that make up whole 16-byte pieces of rows
     static_assert((kDown ? TM : TN) % kVec == 0, "quads lie within a thread's outputs");
 
@@ -114,6 +116,7 @@ struct Pipelined {
 
 // NAME, blocks that share a multiprocessor, then the tile: BM, BN, BK, WM, WN, TM, TN, STAGES.
 #define FFMA_PIPELINED(NAME, BLOCKS, ...)                                                                          \
+    enum : int { NAME##_shared = ffma_gemm::Pipelined<__VA_ARGS__>::kSharedBytes };                                \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Pipelined<__VA_ARGS__>::kThreads), BLOCKS)            \
         NAME(const __grid_constant__ GemmArgs args) {                                                              \
         ffma_gemm::Pipelined<__VA_ARGS__>::run(args);                                                              \

@@ -346,6 +346,7 @@ struct Strips {
 
 // NAME, then: rows of x, lanes that share them, stages, the longest slice.
 #define FFMA_STRIPS(NAME, ...)                                                                                      \
+    enum : int { NAME##_shared = ffma_gemm::Strips<__VA_ARGS__>::kSharedBytes };                                    \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Strips<__VA_ARGS__>::kThreads), 1)                     \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap x_map,                      \
              const __grid_constant__ CUtensorMap w_map) {                                                           \

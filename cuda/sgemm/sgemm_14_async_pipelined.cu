@@ -22,6 +22,7 @@
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
 struct AsyncPipelined : AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES> {
     using Pipeline = AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES>;
+    static constexpr int kSharedBytes = sizeof(typename Pipeline::Shared);
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -43,6 +44,7 @@ struct AsyncPipelined : AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES> {
 
 // NAME, then the tile: BM, BN, BK, WM, WN, TM, TN, STAGES.
 #define ASYNC_PIPELINED(NAME, ...)                                                               \
+    enum : int { NAME##_shared = AsyncPipelined<__VA_ARGS__>::kSharedBytes };                    \
     extern "C" __global__ void __launch_bounds__(AsyncPipelined<__VA_ARGS__>::kThreads)          \
         NAME(const __grid_constant__ GemmArgs args) {                                            \
         AsyncPipelined<__VA_ARGS__>::run(args);                                                  \

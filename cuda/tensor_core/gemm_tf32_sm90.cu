@@ -130,6 +130,7 @@ struct Consumer {
 
 // NAME, rows of R, rows of S, orientation of R and of S, swapped, multicast.
 #define GEMM_TF32_SM90(NAME, ...)                                                                                      \
+    enum : int { NAME##_shared = Tf32<__VA_ARGS__>::SHARED_BYTES };                                                    \
     extern "C" __global__ void __launch_bounds__(Tf32<__VA_ARGS__>::THREADS, 1)                                        \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                         \
              const __grid_constant__ CUtensorMap b_map) {                                                              \
