@@ -56,6 +56,8 @@ mod cuda {
                 )
             })?
             .nvcc_path;
+        // For tests that ask the compiler about a kernel's source.
+        println!("cargo::rustc-env=CANDLE_SGEMM_NVCC={}", nvcc.display());
         let capabilities = capabilities()?;
         let cuda = root.join("cuda");
         let mut sources = Vec::new();

@@ -776,7 +776,7 @@ fn tiles_may_arrive_late() {
 }
 
 /// Of all products one is so large that every other one that is added to it later is lost: what is missing in the end tells
-/// how long the chain of additions was that began with it.
+/// how long the chain of additions was that began with it. Plans say it to within a factor of two.
 #[test]
 fn chains_of_additions_are_as_long_as_plans_say() {
     const LARGE: f32 = 16_777_216.0; // 2²⁴: 1 added to it is rounded away

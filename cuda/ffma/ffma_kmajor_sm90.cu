@@ -9,8 +9,9 @@
 //   stage     rows of A, then rows of B, 128 bytes (32 k) each; chunk c (16 bytes) of row r lies at c ^ r % 8
 //   turn      a math warp reads one chunk of its rows, then multiplies: eight turns a stage, or its share of them
 //   groups    small tiles have work for less than eight warps: a group of warps covers the tile. SETS of groups take stages
-//             in turn, and the groups of a set share its chunks. Where there are several, two warps of a scheduler are of different sets: where all
-//             warps share a stage, all wait for it, read together and multiply together, and neither covers for the other
+//             in turn, and the groups of a set share its chunks. Where there are several sets, two warps of a scheduler are
+//             of different ones: where all warps share a stage, all wait for it, read together and multiply together, and
+//             neither covers for the other
 //
 // Register banks. Even registers are one bank and odd ones the other, and an FFMA that takes two new operands from one bank
 // costs two clocks. What a thread reads along k lies in registers in the order of k, so both factors of a product come from
@@ -62,7 +63,8 @@ struct KMajor {
     using Finish = stream_k::Finish<kMathThreads, kEach, kTogether, kMathBarrier>;
     static_assert(kWarpsM * kWarpM == BM && kWarpsN * kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kGroups * kGroupWarps == kMathWarps, "groups fill the block");
-    static_assert(kSetGroups * SETS == kGroups && kTurns * kSetGroups * kChunk == kRowBytes, "groups and chunks are dealt out evenly");
+    static_assert(kSetGroups * SETS == kGroups && kTurns * kSetGroups * kChunk == kRowBytes,
+                  "groups and chunks are dealt out evenly");
     static_assert(STAGES % SETS == 0, "a stage is always the same set's, which so sees every round of its barriers: by their "
                                       "parity, a round cannot be told from the one before the last");
     static_assert(kQuads % kMathThreads == 0, "threads store equal shares of a whole tile");

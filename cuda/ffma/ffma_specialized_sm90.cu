@@ -329,7 +329,10 @@ struct Specialized {
 // The tensor maps are of rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of
 // k, and all rows of the tile.
 #define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TURNED, B_TURNED)                                               \
-    enum : int { NAME##_shared = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kSharedBytes };\
+    enum : int {                                                                                            \
+        NAME##_shared =                                                                                     \
+            ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kSharedBytes     \
+    };                                                                                                      \
     extern "C" __global__ void __launch_bounds__(                                                           \
         (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kThreads), 1)       \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,              \
