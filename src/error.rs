@@ -25,7 +25,7 @@ pub enum Error {
         /// Why, with the numbers.
         reason: String,
     },
-    /// This build contains no machine code of this file for any architecture.
+    /// This build contains neither machine code nor PTX of this file that the device runs.
     NotBuilt {
         /// Path below `cuda/`, without the extension.
         file: &'static str,
@@ -68,8 +68,8 @@ impl fmt::Display for Error {
             }
             Error::NotBuilt { file } => write!(
                 f,
-                "cuda/{file}.cu was not compiled into this build; build again with CUDA_COMPUTE_CAP (or \
-                 CANDLE_SGEMM_ARCHS) naming an architecture that has it"
+                "this build has no code of cuda/{file}.cu that the device runs; build again with CUDA_COMPUTE_CAP (or \
+                 CANDLE_SGEMM_ARCHS) naming the device's architecture, or for older devices as well a lower one"
             ),
             Error::MissingKernel { file, entry } => write!(
                 f,

@@ -21,6 +21,7 @@ use common::{rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr};
 use rand::rngs::StdRng;
+use rand::Rng;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -622,8 +623,9 @@ fn operands_that_are_written_anew_give_the_same_products() {
             };
             let prepared = Prepared::<f32>::new(&stream, case, i as u64);
             let folded = problem.folded();
-            let plans = Plan::candidates(&folded, &device)
-                .filter(|plan| plan.repacks != [None; 2] && plan.is_built() && plan.kernel.name.contains(&filter));
+            let plans = Plan::candidates(&folded, &device).filter(|plan| {
+                plan.repacks != [None; 2] && plan.is_built(&device) && plan.kernel.name.contains(&filter)
+            });
             for plan in plans.step_by(every()) {
                 ran += 1;
                 if let Some(complaint) = prepared.complaint(&prepared.run(&stream, &plan)) {
@@ -634,6 +636,86 @@ fn operands_that_are_written_anew_give_the_same_products() {
     }
     println!("{} of {ran} plans right", ran - complaints.len());
     assert_none_wrong(&complaints);
+}
+
+/// Every size from 1 to 9 on two sides of a product whose third is longer, each operand in either order, with rows that keep 16,
+/// 8 or 4 bytes: the planner's choice, and some of all the other plans.
+#[test]
+fn sides_of_one_to_nine_elements_are_right_in_every_alignment() {
+    const OTHERS: usize = 4;
+    let Some(stream) = stream_or_skip("sides_of_one_to_nine_elements_are_right_in_every_alignment") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+    let mut rng = rng(2);
+    // Either order, and a stride that is a multiple of 4, of 2 or of 1 alone.
+    let orders = || {
+        [false, true]
+            .into_iter()
+            .flat_map(|turned| [4usize, 2, 1].map(|unit| (turned, unit)))
+    };
+    let layout = |(turned, unit): (bool, usize), rows: usize, cols: usize| {
+        let line = if turned { rows } else { cols }.next_multiple_of(unit);
+        let line = match unit {
+            4 => line,
+            2 if line % 4 == 0 => line + 2,
+            1 if line % 2 == 0 => line + 1,
+            _ => line,
+        };
+        match turned {
+            true => OperandLayout::col_major(line),
+            false => OperandLayout::row_major(line),
+        }
+    };
+    let (mut ran, mut repacked, mut complaints) = (0, 0, Vec::new());
+    let sides = (1..=9).flat_map(|x| (1..=9).map(move |y| (x, y)));
+    for (long, (x, y)) in (0..3).flat_map(|long| sides.clone().map(move |xy| (long, xy))) {
+        for (a_order, b_order) in orders().flat_map(|a| orders().map(move |b| (a, b))) {
+            let length = rng.random_range(10..=if rng.random_bool(0.1) { 700 } else { 90 });
+            let (m, n, k) = [(length, x, y), (x, length, y), (x, y, length)][long];
+            let offset = rng.random_range(0..4);
+            let align = 4 << offset_zeros(offset);
+            let mut problem = GemmProblem::new(m, n, k, layout(a_order, m, k), layout(b_order, k, n));
+            for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
+                *layout = layout.with_align(align);
+            }
+            problem.precision = Precision::ALL[rng.random_range(0..3)];
+            let case = Case {
+                problem,
+                offset,
+                alpha: 1.0,
+                beta: 0.0,
+            };
+            let prepared = Prepared::<f32>::new(&stream, case, rng.random());
+            let folded = problem.folded();
+            let mut plans: Vec<Plan> = Plan::candidates(&folded, &device)
+                .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
+                .collect();
+            let chosen = Plan::new(&problem, &device).expect("every problem has a plan");
+            let others = (0..OTHERS.min(plans.len())).map(|_| plans.swap_remove(rng.random_range(0..plans.len())));
+            let others: Vec<Plan> = others.collect();
+            let chosen = Some(chosen).filter(|plan| plan.kernel.name.contains(&filter));
+            for plan in chosen.into_iter().chain(others).step_by(every()) {
+                ran += 1;
+                repacked += usize::from(plan.repacks != [None; 2]);
+                if let Some(complaint) = prepared.complaint(&prepared.run(&stream, &plan)) {
+                    complaints.push(format!("{plan}, {case:?}: {complaint}"));
+                }
+            }
+        }
+    }
+    println!(
+        "{} of {ran} plans right, {repacked} of them with repacked operands",
+        ran - complaints.len()
+    );
+    assert_none_wrong(&complaints);
+    assert!(repacked > 0 || !filter.is_empty());
+}
+
+/// How often 2 divides a number of elements, up to the two times that make 16 bytes.
+fn offset_zeros(elements: usize) -> u32 {
+    elements.trailing_zeros().min(2)
 }
 
 /// Kernels that get ready while the one before them ends must read nothing that it still writes: a chain of products, each of
@@ -667,7 +749,7 @@ fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
         problem.precision = Precision::Tf32;
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device)
-            .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+            .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
             .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
             .filter(|plan| rows == size || plan.kernel.needs.max_m > 0);
         for plan in plans.step_by(every()) {
@@ -733,7 +815,7 @@ fn tiles_may_arrive_late() {
             // Kernels with a ring: with k whole, and with the first of every way of cutting it.
             let mut seen = HashSet::new();
             let plans = Plan::candidates(&folded, &device)
-                .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+                .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                 .filter(|plan| plan.kernel.copy_boxes.is_some() && plan.repacks == [None; 2])
                 .filter(|plan| seen.insert((plan.kernel.name, plan.split_k > 1, plan.stream_k.is_some())));
             for plan in plans.step_by(every()) {
@@ -805,7 +887,7 @@ fn chains_of_additions_are_as_long_as_plans_say() {
                 problem.precision = Precision::Fp32Strict;
                 let folded = problem.folded();
                 let plans = Plan::candidates(&folded, &device)
-                    .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+                    .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                     .filter(|plan| plan.repacks == [None; 2]);
                 for plan in plans.step_by(every()) {
                     let at = Addresses {

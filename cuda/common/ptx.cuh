@@ -116,6 +116,24 @@ __device__ __forceinline__ uint64_t load_acquire_gpu(const uint64_t* address) {
     return value;
 }
 
+// ---- numbers and turns drawn from counters. PTX: "atom" ------------------------------------------------------------
+
+// Adds 1 to a counter in global memory, or sets it to 0 where it stands at `last`, and returns what it was.
+__device__ __forceinline__ uint32_t increment_or_wrap(uint32_t* counter, uint32_t last) {
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(last) : "memory");
+    return old;
+}
+
+// Adds to a counter in shared memory and returns what it was. What any thread of the block did before it added, and what it
+// knew of through a barrier, comes before what a thread does that adds later.
+__device__ __forceinline__ int add_in_turn(int* counter, int value) {
+    int old;
+    asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], %2;"
+                 : "=r"(old) : "r"(shared_address(counter)), "r"(value) : "memory");
+    return old;
+}
+
 // ---- matrix multiply-add of a warp (sm_80). PTX: "mma" --------------------------------------------------------------
 //
 // D (16 × 8, FP32) ← A (16 × 8) · B (8 × 8) + D. TF32 operands are 32-bit words whose low 13 bits the hardware ignores.

@@ -18,12 +18,16 @@ static PLANS: PlanCache<Key, Plan> = PlanCache::new();
 ///
 /// # Errors
 ///
-/// As those. Errors are not kept.
+/// As [`Plan::new`] and [`Plan::named`]. Errors are not kept.
 pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str>, measured: bool) -> Result<Plan> {
     let kernel = kernel.map(kernels::find).transpose()?.map(|spec| spec.name);
     PLANS.get_or_make((context.id(), *problem, kernel, measured), |_| match kernel {
         Some(name) => Plan::named(name, problem, context.info()),
-        None if measured => tune::tune(problem),
+        // Where measuring fails, on a full card for one, the planner decides, and it is not tried again at every call.
+        None if measured => tune::tune(problem).or_else(|error| {
+            eprintln!("candle-sgemm: a product is planned instead of measured: {error}");
+            automatic(problem, context)
+        }),
         None => automatic(problem, context),
     })
 }
@@ -32,7 +36,7 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
 fn automatic(problem: &GemmProblem, context: &CurrentContext) -> Result<Plan> {
     problem.validate().map_err(Error::Problem)?;
     let best = Plan::candidates(&problem.folded(), context.info())
-        .filter(Plan::is_built)
+        .filter(|plan| plan.is_built(context.info()))
         .min_by(cheaper);
     match best {
         Some(plan) => Ok(plan),

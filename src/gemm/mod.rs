@@ -17,6 +17,8 @@ pub mod stream_k;
 pub mod tensor_map;
 #[cfg(feature = "cuda")]
 pub mod tune;
+#[cfg(feature = "cuda")]
+mod workspace;
 
 pub use kernels::{KernelSpec, TABLE};
 pub use plan::{explain, Plan};

@@ -20,9 +20,6 @@ const MAX_GRID_YZ: usize = 65_535;
 /// B in the L2.
 const GROUP_M: u32 = 8;
 
-/// The first compute capability whose blocks can form clusters.
-const CLUSTERS_SINCE: u32 = 90;
-
 /// Sums of so few products err by little but what each product loses, and there the three TF32 products of split operands
 /// lose more than FP32 multiply-adds.
 const FEW_PRODUCTS: usize = 64;
@@ -59,6 +56,8 @@ pub enum Cut {
 pub struct Plan {
     /// The kernel.
     pub kernel: &'static KernelSpec,
+    /// Whether it was asked for by name, so that no other may take its place.
+    pub by_name: bool,
     /// The problem as the kernel gets it: folded, with the layouts of operands that are written anew.
     pub problem: GemmProblem,
     /// Operands that are written anew, into the workspace, before the kernel starts.
@@ -136,22 +135,33 @@ impl Plan {
             })
     }
 
-    /// The best plan for the same problem that writes no operand anew, if there is one.
-    #[cfg(feature = "cuda")]
-    pub(super) fn without_repacks(&self, device: &DeviceInfo) -> Option<Plan> {
+    /// The best plan for the same problem that needs no workspace, among those that `usable` lets pass: with k whole and
+    /// operands as they lie. A kernel that was asked for by name stays.
+    #[cfg(any(feature = "cuda", test))]
+    pub(super) fn without_workspace(&self, device: &DeviceInfo, usable: impl Fn(&Plan) -> bool) -> Option<Plan> {
         let mut problem = self.problem;
         let [a, b] = &self.repacks;
         problem.a = a.map_or(problem.a, |repack| repack.from);
         problem.b = b.map_or(problem.b, |repack| repack.from);
-        Plan::candidates(&problem, device)
-            .filter(|plan| plan.repacks == [None; 2] && plan.is_built())
-            .min_by(cheaper)
+        let fits = |plan: &Plan| plan.workspace_bytes == 0 && usable(plan);
+        match self.by_name {
+            true => Plan::variants(self.kernel, problem, device)
+                .filter(fits)
+                .min_by(cheaper)
+                .map(Plan::asked_for),
+            false => Plan::candidates(&problem, device).filter(fits).min_by(cheaper),
+        }
     }
 
-    /// Whether this build has machine code for the kernel.
+    /// The same, its kernel asked for by name.
+    fn asked_for(self) -> Self {
+        Plan { by_name: true, ..self }
+    }
+
+    /// Whether this build has code of the kernel that runs on `device`.
     #[cfg(feature = "cuda")]
-    pub fn is_built(&self) -> bool {
-        crate::modules::module(self.kernel.file).is_some()
+    pub fn is_built(&self, device: &DeviceInfo) -> bool {
+        device.code_capability > 0 && crate::modules::module(self.kernel.file).is_some()
     }
 
     /// The kernel of this name, whether or not it is a good choice.
@@ -163,7 +173,7 @@ impl Plan {
     pub fn named(name: &str, problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
         let spec = kernels::find(name)?;
         problem.validate().map_err(Error::Problem)?;
-        Plan::forced(spec, problem.folded(), device)
+        Plan::forced(spec, problem.folded(), device).map(Plan::asked_for)
     }
 
     fn forced(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo) -> Result<Self> {
@@ -198,7 +208,7 @@ impl Plan {
         let units = spec.units(&problem);
         let steps = problem.k.div_ceil(spec.tile.bk as usize);
         match spec.split_k {
-            SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => clusters = &CLUSTER_SPLITS,
+            SplitK::Cluster if device.has_clusters() => clusters = &CLUSTER_SPLITS,
             SplitK::StreamK => stream = Some(StreamK::ways(units, steps, device.sm_count.max(1))),
             SplitK::Cluster | SplitK::Never | SplitK::Dealt(_) => {}
         }
@@ -264,6 +274,7 @@ impl Plan {
         }
         Plan {
             kernel: spec,
+            by_name: false,
             problem,
             repacks,
             grid,
@@ -349,8 +360,8 @@ impl Plan {
         ])
     }
 
-    /// The argument of the kernel: this plan with addresses and scalars. The workspace comes after [`COUNTER_BYTES`] bytes of
-    /// counters. Pure, so that it can be checked anywhere; a launch adds its epoch.
+    /// The argument of the kernel: this plan with addresses and scalars. The workspace comes after the ticket and
+    /// [`COUNTER_BYTES`] bytes of counters. Pure, so that it can be checked anywhere; a launch adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
         let (m, n, k, dtype) = (problem.m, problem.n, problem.k, problem.dtype);
@@ -556,6 +567,80 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Clusters, early starts and one architecture's own kernels are not to be had from PTX of an older architecture.
+    #[test]
+    fn code_of_an_older_architecture_is_planned_as_such() {
+        let from_ptx = DeviceInfo {
+            code_capability: 80,
+            ..DeviceInfo::H100
+        };
+        for precision in Precision::ALL {
+            for (m, n, k) in [(1, 4096, 4096), (16, 512, 8192), (64, 64, 16384), (300, 700, 900)] {
+                let mut problem = GemmProblem::row_major(m, n, k);
+                problem.precision = precision;
+                assert!(
+                    Plan::candidates(&problem, &DeviceInfo::H100).any(|plan| plan.cluster > 1),
+                    "{m} × {n} × {k} has plans with clusters"
+                );
+                for plan in Plan::candidates(&problem, &from_ptx) {
+                    assert!(plan.cluster == 1 && plan.split_k == 1, "{plan}");
+                    assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
+                }
+                for spec in kernels::TABLE {
+                    for plan in Plan::variants(spec, problem, &from_ptx)
+                        .filter(|plan| spec.refusal(&plan.problem, &from_ptx).is_none())
+                    {
+                        assert_eq!(plan.cluster, 1, "{plan}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_product_has_a_plan_without_a_workspace() {
+        let mut problems = Vec::new();
+        for (m, n, k) in [
+            (1, 4096, 4096),
+            (16, 4096, 4096),
+            (512, 14336, 4096),
+            (577, 4097, 1023),
+            (5, 3, 100_000),
+        ] {
+            let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+            for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
+                problems.push(GemmProblem::new(m, n, k, a, b));
+            }
+        }
+        let (mut had_one, mut by_name) = (0, 0);
+        for mut problem in problems {
+            for precision in Precision::ALL {
+                problem.precision = precision;
+                for plan in Plan::candidates(&problem, &DeviceInfo::H100).filter(|plan| plan.workspace_bytes > 0) {
+                    had_one += 1;
+                    let other = plan.without_workspace(&DeviceInfo::H100, |_| true).unwrap();
+                    assert_eq!(
+                        (other.workspace_bytes, other.repacks),
+                        (0, [None; 2]),
+                        "{plan}: {other}"
+                    );
+                    assert_eq!(
+                        (other.problem.a, other.problem.b),
+                        (problem.a, problem.b),
+                        "{plan}: {other}"
+                    );
+                    if plan.stream_k.is_some() && plan.repacks == [None; 2] {
+                        by_name += 1;
+                        let other = plan.asked_for().without_workspace(&DeviceInfo::H100, |_| true).unwrap();
+                        assert_eq!(other.kernel.name, plan.kernel.name);
+                        assert_eq!((other.workspace_bytes, other.by_name), (0, true), "{plan}: {other}");
+                    }
+                }
+            }
+        }
+        assert!(had_one > 100 && by_name > 10, "{had_one}, {by_name}");
     }
 
     #[test]
@@ -776,6 +861,7 @@ mod tests {
         problem.epilogue.bias = true;
         let plan = Plan {
             kernel: &kernels::TABLE[0],
+            by_name: true,
             problem,
             repacks: [None; 2],
             grid: [1, 1, 1],

@@ -3,9 +3,10 @@
 //! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
 
 use super::choices::{Choice, Choices};
-use super::launch::{forget, launch};
+use super::launch::launch;
 use super::plan::{Addresses, Plan};
 use super::problem::{GemmProblem, OperandLayout};
+use super::workspace::forget;
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
@@ -96,7 +97,7 @@ fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> O
         plan.kernel.name == choice.kernel
             && (plan.split_k, plan.stream_ranges()) == (choice.split_k, choice.stream_ranges)
             && repacked(plan) == choice.repacked
-            && plan.is_built()
+            && plan.is_built(context.info())
     })
 }
 
@@ -108,7 +109,7 @@ fn repacked(plan: &Plan) -> [bool; 2] {
 /// The fastest candidate and its time in µs.
 fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
     let mut plans: Vec<Plan> = Plan::candidates(problem, context.info())
-        .filter(Plan::is_built)
+        .filter(|plan| plan.is_built(context.info()))
         .collect();
     plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
     let limit = plans.first().map_or(0.0, |plan| plan.predicted_us * MAX_RATIO);

@@ -327,7 +327,7 @@ fn folded(axes: Vec<Axis>) -> Vec<Axis> {
             _ => folded.push(axis),
         }
     }
-    if folded.last().is_some_and(|last| last.dst != 1) {
+    if folded.last().is_some_and(|last| last.dst != 1 && last.extent > 0) {
         folded.push(Axis::ELEMENT);
     }
     folded
