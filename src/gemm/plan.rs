@@ -290,6 +290,11 @@ impl Plan {
         length.div_ceil(self.kernel.chains as usize)
     }
 
+    /// Whether an operand is written anew beforehand.
+    pub fn is_repacked(&self) -> bool {
+        self.repacks.iter().any(Option::is_some)
+    }
+
     /// What plans are compared by: the predicted time, and for small results the length of the chains.
     fn weight(&self) -> f64 {
         let GemmProblem { m, n, .. } = self.problem;
@@ -462,68 +467,66 @@ pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
     x.weight().total_cmp(&y.weight())
 }
 
-/// What the planner makes of a problem: every row of the table with its predicted time or the reason of its refusal,
-/// and the choice. Its `Display` prints a table.
+/// What the planner makes of a problem: the choice, the other kernels by their predicted times, and the reasons of those that
+/// are out. Its `Display` prints a table.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The plan that [`Plan::new`] returns, or its error.
     pub choice: Result<Plan>,
-    /// Every row of the table with its predicted time, or why it is out.
-    pub candidates: Vec<(&'static KernelSpec, std::result::Result<f64, String>)>,
-    /// The best plans that write an operand anew, one a kernel.
-    pub repacked: Vec<Plan>,
+    /// The best plan of each kernel on operands as they lie, and the best with operands written anew: the choice first, then by
+    /// predicted time.
+    pub candidates: Vec<Plan>,
+    /// Every row of the table that has no plan on operands as they lie, and why; empty for a problem that has no plan at all.
+    pub refused: Vec<(&'static KernelSpec, String)>,
 }
 
 /// Shows how [`Plan::new`] decides.
 pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
-    let choice = Plan::new(problem, device);
+    let mut explanation = Explanation {
+        choice: Plan::new(problem, device),
+        candidates: Vec::new(),
+        refused: Vec::new(),
+    };
+    if problem.validate().is_err() {
+        return explanation;
+    }
     let folded = problem.folded();
-    let candidates = kernels::TABLE
-        .iter()
-        .map(|spec| {
-            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
-            let reason = spec.refusal(&folded, device).or_else(by_name);
-            let verdict = match reason.or_else(|| disregarded(spec, &folded)) {
-                Some(reason) => Err(reason),
-                None => Ok(Plan::variants(spec, folded, device)
-                    .map(|plan| plan.predicted_us)
-                    .fold(f64::INFINITY, f64::min)),
-            };
-            (spec, verdict)
-        })
-        .collect();
-    let mut repacked: Vec<Plan> = Vec::new();
-    if folded.validate().is_ok() {
-        for plan in Plan::candidates(&folded, device).filter(|plan| plan.repacks != [None; 2]) {
-            match repacked.iter_mut().find(|other| other.kernel.name == plan.kernel.name) {
-                Some(other) if cheaper(&plan, other).is_lt() => *other = plan,
-                Some(_) => {}
-                None => repacked.push(plan),
-            }
+    for plan in Plan::candidates(&folded, device) {
+        let of_its_kind =
+            |other: &&mut Plan| other.kernel.name == plan.kernel.name && other.is_repacked() == plan.is_repacked();
+        match explanation.candidates.iter_mut().find(of_its_kind) {
+            Some(other) if cheaper(&plan, other).is_lt() => *other = plan,
+            Some(_) => {}
+            None => explanation.candidates.push(plan),
         }
     }
-    Explanation {
-        choice,
-        candidates,
-        repacked,
-    }
+    let chosen = |plan: &Plan| explanation.choice.as_ref() == Ok(plan);
+    explanation.candidates.sort_by(|x, y| {
+        let by_time = x.predicted_us.total_cmp(&y.predicted_us);
+        chosen(y).cmp(&chosen(x)).then(by_time)
+    });
+    explanation.refused = kernels::TABLE
+        .iter()
+        .filter_map(|spec| {
+            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
+            let reason = spec.refusal(&folded, device).or_else(by_name);
+            Some((spec, reason.or_else(|| disregarded(spec, &folded))?))
+        })
+        .collect();
+    explanation
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (spec, verdict) in &self.candidates {
-            match verdict {
-                Ok(us) => writeln!(f, "  {:<40} {us:>10.1} µs", spec.name)?,
-                Err(reason) => writeln!(f, "  {:<40} {:>10}    {reason}", spec.name, "-")?,
-            }
+        for plan in &self.candidates {
+            let way = match plan.is_repacked() {
+                true => " with operands written anew",
+                false => "",
+            };
+            writeln!(f, "  {:<40} {:>10.1} µs{way}", plan.kernel.name, plan.predicted_us)?;
         }
-        for plan in &self.repacked {
-            let name = plan.kernel.name;
-            writeln!(
-                f,
-                "  {name:<40} {:>10.1} µs with operands written anew",
-                plan.predicted_us
-            )?;
+        for (spec, reason) in &self.refused {
+            writeln!(f, "  {:<40} {:>10}    {reason}", spec.name, "-")?;
         }
         match &self.choice {
             Ok(plan) => write!(f, "chosen: {plan}"),
@@ -535,7 +538,7 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::problem::{Activation, DType, MAX_BATCH_DIMS};
+    use crate::gemm::problem::{Activation, DType, MAX_BATCH_DIMS, MAX_SIZE};
 
     #[test]
     fn every_kernel_that_a_plan_names_takes_its_problem() {
@@ -831,6 +834,66 @@ mod tests {
             assert!(text.contains(spec.name), "{text}");
         }
         assert!(text.contains("chosen: "), "{text}");
+    }
+
+    #[test]
+    fn explanations_begin_with_the_choice_and_go_on_by_time() {
+        for device in [DeviceInfo::H100, DeviceInfo::A100] {
+            for (m, n, k) in [
+                (1, 4096, 4096),
+                (512, 512, 512),
+                (1024, 1024, 16384),
+                (4097, 4097, 4097),
+            ] {
+                let explained = explain(&GemmProblem::row_major(m, n, k), &device);
+                let (first, others) = explained.candidates.split_first().unwrap();
+                assert_eq!(explained.choice.as_ref(), Ok(first), "{explained}");
+                assert!(others.is_sorted_by_key(|plan| plan.predicted_us), "{explained}");
+                let as_they_lie = explained.candidates.iter().filter(|plan| !plan.is_repacked());
+                assert_eq!(as_they_lie.count() + explained.refused.len(), kernels::TABLE.len());
+                // Refusals stand last: the table is printed in this order.
+                let text = explained.to_string();
+                let mut lines = text.lines().take(explained.candidates.len());
+                assert!(lines.all(|line| line.contains(" µs")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn explanations_of_what_has_no_plan_give_its_reason_and_end() {
+        let mut too_many = GemmProblem::row_major(4, 4, 4);
+        too_many.batch_dims = [usize::MAX; MAX_BATCH_DIMS];
+        for problem in [
+            GemmProblem::row_major(4, 4, 0),
+            GemmProblem::row_major(0, 4, 4),
+            GemmProblem::row_major(4, 4, 3_900_000_000_000),
+            GemmProblem::row_major(usize::MAX, usize::MAX, usize::MAX),
+            too_many,
+        ] {
+            let explained = explain(&problem, &DeviceInfo::H100);
+            assert!(matches!(explained.choice, Err(Error::Problem(_))), "{explained}");
+            assert!(explained.candidates.is_empty() && explained.refused.is_empty());
+            assert!(explained.to_string().starts_with("no plan: "), "{explained}");
+        }
+    }
+
+    /// A walk over the steps of k would take a thousand times as long here as for the short product.
+    #[test]
+    fn planning_does_not_take_longer_where_k_is_long() {
+        const MOST: u32 = 20;
+        let time = |k: usize| {
+            let mut problem = GemmProblem::row_major(512, 512, k);
+            problem.precision = Precision::Fp32Strict;
+            let once = || {
+                let start = std::time::Instant::now();
+                Plan::new(&problem, &DeviceInfo::H100).unwrap();
+                start.elapsed()
+            };
+            // The shortest of a few: others may have been interrupted.
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        let (short, long) = (time(4096), time(MAX_SIZE / 64 * 64));
+        assert!(long < MOST * short, "{short:?} and {long:?}");
     }
 
     #[test]

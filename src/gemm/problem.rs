@@ -283,9 +283,9 @@ impl GemmProblem {
         GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::row_major(n))
     }
 
-    /// Matrices in the batch.
+    /// Matrices in the batch; the largest number there is where that would be too small.
     pub fn batch(&self) -> usize {
-        self.batch_dims.iter().product()
+        self.batch_dims.iter().fold(1, |batch, &dim| batch.saturating_mul(dim))
     }
 
     /// Floating-point operations: a multiplication and an addition for each of batch·m·n·k.
@@ -549,6 +549,9 @@ mod tests {
 
     #[test]
     fn validation_names_the_numbers() {
+        let mut empty = GemmProblem::row_major(1, 2, 3);
+        empty.batch_dims = [usize::MAX, usize::MAX, 3, 0];
+        assert!(empty.validate().unwrap_err().contains("batch 0"));
         let error = GemmProblem::row_major(0, 2, 3).validate().unwrap_err();
         assert!(error.contains("m 0, n 2, k 3"), "{error}");
         let error = GemmProblem::row_major(1 << 31, 2, 3).validate().unwrap_err();
