@@ -5,7 +5,7 @@ use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
 use super::dealt::{Dealt, COUNTER_BYTES};
 use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
-use super::problem::{Access, GemmProblem, OperandLayout, Precision};
+use super::problem::{Access, GemmProblem, OperandLayout, Precision, MAX_OVERSHOOT};
 use super::repack::{self, Repacks};
 use super::stream_k::StreamK;
 use super::tensor_map::TensorMap;
@@ -15,6 +15,7 @@ use std::fmt;
 
 /// CUDA's limit for the y and z dimensions of a grid; kernels loop over what lies beyond.
 const MAX_GRID_YZ: usize = 65_535;
+const _: () = assert!(MAX_GRID_YZ <= MAX_OVERSHOOT, "a block's next matrix is so much further");
 
 /// Rows of tiles that kernels which choose their own tiles walk together, so that blocks that run at the same time share
 /// B in the L2.
@@ -539,6 +540,8 @@ impl fmt::Display for Explanation {
 mod tests {
     use super::*;
     use crate::gemm::problem::{Activation, DType, MAX_BATCH_DIMS, MAX_SIZE};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
 
     #[test]
     fn every_kernel_that_a_plan_names_takes_its_problem() {
@@ -766,6 +769,162 @@ mod tests {
         let problem = GemmProblem::row_major(32 * 70_000, 1, 1);
         let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
         assert_eq!(plan.grid, [1, 65_535, 1]);
+    }
+
+    /// What a kernel counts with, beyond the end of m, n, k or the batch.
+    #[test]
+    fn no_kernel_counts_beyond_32_bits() {
+        let declared = include_str!("../../cuda/common/gemm_args.cuh");
+        assert!(declared.contains(&format!("kMaxOvershoot = {MAX_OVERSHOOT};")));
+        assert_eq!(MAX_SIZE + MAX_OVERSHOOT, i32::MAX as usize);
+        // What a block of a dot kernel takes of k at once: GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, …), a vector a lane.
+        const VECTOR: u32 = 4;
+        let steps = include_str!("../../cuda/ffma/gemv.cu").lines().filter_map(|line| {
+            let of: Vec<&str> = line.strip_prefix("GEMV_DOT(")?.split(", ").collect();
+            Some((
+                of[0],
+                of[3].parse::<u32>().ok()? * 32 * VECTOR * of[4].parse::<u32>().ok()?,
+            ))
+        });
+        let steps: Vec<(&str, u32)> = steps.collect();
+        assert_eq!(
+            steps.len(),
+            kernels::TABLE
+                .iter()
+                .filter(|spec| spec.name.starts_with("gemv_dot"))
+                .count()
+        );
+        for (name, step) in steps {
+            assert!(i32::MAX as usize - MAX_SIZE >= step as usize, "{name} takes {step}");
+        }
+        for spec in kernels::TABLE {
+            let tile = spec.tile;
+            let most = tile.bm.max(tile.bn).max(tile.bk * tile.stages);
+            assert!(i32::MAX as usize - MAX_SIZE >= most as usize, "{}", spec.name);
+            // Blocks that walk rows of tiles together count the tiles of GROUP_M rows.
+            if spec.grid != Grid::Tiles && spec.file != "ffma/gemv" {
+                assert!(
+                    GROUP_M as usize * MAX_SIZE.div_ceil(tile.bn as usize) <= i32::MAX as usize,
+                    "{}",
+                    spec.name
+                );
+            }
+        }
+    }
+
+    /// A size near one of the limits, or of any magnitude.
+    fn extreme(rng: &mut StdRng) -> usize {
+        match rng.random_range(0..4) {
+            0 => MAX_SIZE - rng.random_range(0..70),
+            1 => 1,
+            2 => (1usize << rng.random_range(0..31)) - rng.random_range(0..2),
+            _ => rng.random_range(1..5000),
+        }
+        .clamp(1, MAX_SIZE)
+    }
+
+    /// A valid problem of extreme sizes, with strides that may be anything.
+    fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
+        fn layout(rng: &mut StdRng, rows: usize, cols: usize) -> OperandLayout {
+            // Half of the operands are such as the copy engine reads.
+            let (across, batch_strides, align) = if rng.random() {
+                let strides = [0, 16, 1 << 20, 1 << 37];
+                let batch = std::array::from_fn(|_| strides[rng.random_range(0..strides.len())]);
+                (cols.max(rows).next_multiple_of(4) as i64, batch, 16)
+            } else {
+                let matrix = rows.saturating_mul(cols).min(i64::MAX as usize) as i64;
+                let strides = [0, 1, -1, cols as i64, matrix, i64::MIN, i64::MAX, rng.random()];
+                let mut any = || strides[rng.random_range(0..strides.len())];
+                (any(), std::array::from_fn(|_| any()), 4)
+            };
+            let layout = match rng.random_range(0..5) {
+                0 => OperandLayout::strided(across, across),
+                1 | 2 => OperandLayout::strided(1, across),
+                _ => OperandLayout::strided(across, 1),
+            };
+            layout.with_batch_strides(batch_strides).with_align(align)
+        }
+        let (m, n, k) = (extreme(rng), extreme(rng), extreme(rng));
+        let mut problem = GemmProblem::new(m, n, k, layout(rng, m, k), layout(rng, k, n));
+        problem.d = OperandLayout {
+            col_stride: 1,
+            ..layout(rng, m, n)
+        };
+        let mut left = if rng.random() { extreme(rng) } else { 1 };
+        for dim in (0..MAX_BATCH_DIMS).rev() {
+            problem.batch_dims[dim] = if dim == 0 || rng.random() {
+                left
+            } else {
+                (1usize << rng.random_range(0..16)).min(left)
+            };
+            left /= problem.batch_dims[dim];
+        }
+        problem.precision = Precision::ALL[rng.random_range(0..3)];
+        problem.dtype = [DType::F32, DType::F32, DType::F64][rng.random_range(0..3)];
+        problem.epilogue.bias = rng.random();
+        problem.epilogue.c = rng.random::<bool>().then(|| layout(rng, m, n));
+        problem.epilogue.residual = rng.random::<bool>().then(|| layout(rng, m, n));
+        problem
+    }
+
+    /// Arithmetic that leaves its range panics here, for tests check it.
+    #[test]
+    fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
+        const PROBLEMS: usize = 3000;
+        // Most rows of the table are for the first.
+        let devices = [
+            DeviceInfo::H100,
+            DeviceInfo::A100,
+            DeviceInfo::H100,
+            DeviceInfo::RTX_4090,
+            DeviceInfo::H100,
+            DeviceInfo::RTX_5090,
+        ];
+        let mut rng = StdRng::seed_from_u64(6);
+        let mut taken = vec![0; kernels::TABLE.len()];
+        for number in 0..PROBLEMS {
+            let problem = extreme_problem(&mut rng);
+            let device = &devices[number % devices.len()];
+            problem.validate().unwrap();
+            let folded = problem.folded();
+            folded.validate().unwrap();
+            let mut plans: Vec<Plan> = Plan::candidates(&folded, device).collect();
+            plans.extend(Plan::new(&problem, device));
+            for (spec, taken) in kernels::TABLE.iter().zip(&mut taken) {
+                if spec.refusal(&folded, device).is_none() {
+                    plans.extend(Plan::variants(spec, folded, device));
+                    *taken += 1;
+                }
+            }
+            for plan in plans {
+                let [x, y, z] = plan.grid.map(|blocks| blocks as usize);
+                assert!(x >= 1 && y >= 1 && z >= 1, "{plan}");
+                assert!(x <= i32::MAX as usize && y <= MAX_GRID_YZ && z <= MAX_GRID_YZ, "{plan}");
+                assert!(plan.cluster >= 1 && plan.grid[0].is_multiple_of(plan.cluster), "{plan}");
+                let slices = u64::from(plan.split_k) * u64::from(plan.k_slice);
+                assert!(slices >= folded.k as u64 && slices <= i32::MAX as u64, "{plan}");
+                assert!(plan.longest_chain() >= 1 && plan.longest_chain() <= folded.k, "{plan}");
+                assert!(!plan.predicted_us.is_nan() && plan.predicted_us > 0.0, "{plan}");
+                if let Some(way) = &plan.stream_k {
+                    let steps = u64::from(way.share() + 1) * u64::from(way.ranges);
+                    assert!(
+                        steps >= u64::from(way.cut_steps) && way.cut_steps < i32::MAX as u32,
+                        "{plan}"
+                    );
+                }
+                for repack in plan.repacks.iter().flatten() {
+                    assert!(repack.offset + repack.bytes <= plan.workspace_bytes, "{plan}");
+                    repack.movement(&plan.problem.batch_dims, plan.problem.dtype);
+                }
+                let at = plan.addresses(&Addresses::default(), 1 << 40);
+                let args = plan.args(&at, 1.0, 0.0, 1 << 40);
+                assert!(args.k_slice > 0 && args.m > 0 && args.n > 0 && args.k > 0 && args.batch > 0);
+                plan.tensor_maps(&at);
+            }
+        }
+        for (spec, taken) in kernels::TABLE.iter().zip(taken) {
+            assert!(taken > 0, "no problem was for {}", spec.name);
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl StreamK {
         // One wave more than the rest is cut: a tile then has two pieces, or three.
         let whole_tiles = waves.saturating_sub(1) * sms as usize;
         let cut_steps = (tiles - whole_tiles) * steps;
-        let cuts = !tiles.is_multiple_of(sms as usize) && cut_steps < i32::MAX as usize - sms as usize;
+        let cuts = !tiles.is_multiple_of(sms as usize) && cut_steps < (i32::MAX as usize).saturating_sub(sms as usize);
         let shortest = cut_steps.div_ceil(sms as usize).max(1);
         // The shortest length from there on that divides a tile, where there are no whole waves. It leaves a tile no more pieces
         // than multiprocessors, so that k may be of any length here.
