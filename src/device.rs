@@ -160,7 +160,7 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::{early_start, early_starts};
+pub(crate) use cuda::{clusters_of, early_start, early_starts};
 #[cfg(feature = "cuda")]
 pub use cuda::{CurrentContext, Function, KeptScratch};
 
@@ -205,6 +205,36 @@ mod cuda {
             .map_err(|e| Error::driver("asking for the occupancy of a kernel", e))?;
             Ok(blocks as u32)
         }
+
+        /// Clusters of `blocks` blocks, each of `threads` threads with `shared` bytes of dynamic shared memory, that find room
+        /// on the device at the same time.
+        fn clusters(self, blocks: u32, threads: u32, shared: u32) -> Result<u32> {
+            let mut attribute = clusters_of(blocks);
+            let config = sys::CUlaunchConfig {
+                gridDimX: blocks,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: threads,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: shared,
+                // The context that is current counts.
+                hStream: std::ptr::null_mut(),
+                attrs: &mut attribute,
+                numAttrs: 1,
+            };
+            let mut clusters = 0;
+            // SAFETY: the handle came from the driver, and the configuration, its attribute and `clusters` outlive the call.
+            let status = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, self.0, &config) };
+            match status {
+                // More blocks than any cluster has on this device.
+                sys::CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE => Ok(0),
+                _ => status
+                    .result()
+                    .map(|()| clusters.max(0) as u32)
+                    .map_err(|e| Error::driver("asking for the room that clusters of a kernel find", e)),
+            }
+        }
     }
 
     /// The CUDA context that is current on this thread, with the modules that were loaded in it.
@@ -216,6 +246,8 @@ mod cuda {
         info: DeviceInfo,
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
+        /// Kernels and sizes of clusters that the driver was asked for, and whether there is room for one.
+        clusters: RwLock<HashMap<(&'static str, u32), bool>>,
         scratch: OnceLock<Option<ScratchPool>>,
         kept: RwLock<Vec<(u64, Arc<Mutex<KeptScratch>>)>>,
     }
@@ -293,6 +325,7 @@ mod cuda {
                         info: describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?,
                         modules: Mutex::default(),
                         functions: RwLock::default(),
+                        clusters: RwLock::default(),
                         scratch: OnceLock::new(),
                         kept: RwLock::default(),
                     });
@@ -390,6 +423,35 @@ mod cuda {
             Ok(function)
         }
 
+        /// Whether clusters of `blocks` blocks of a kernel find room on this context's multiprocessors, which may be few of the
+        /// device's. The driver is asked once. `file`, `entry` and `shared` are those of [`CurrentContext::function`], `threads`
+        /// those of a block.
+        ///
+        /// # Errors
+        ///
+        /// As [`CurrentContext::function`].
+        pub fn clusters_fit(
+            &self,
+            file: &'static str,
+            entry: &'static str,
+            shared: u32,
+            threads: u32,
+            blocks: u32,
+        ) -> Result<bool> {
+            let key = (entry, blocks);
+            let known = {
+                let clusters = self.0.clusters.read().unwrap_or_else(PoisonError::into_inner);
+                clusters.get(&key).copied()
+            };
+            if let Some(fit) = known {
+                return Ok(fit);
+            }
+            let fit = self.function(file, entry, shared)?.clusters(blocks, threads, shared)? > 0;
+            let mut clusters = self.0.clusters.write().unwrap_or_else(PoisonError::into_inner);
+            clusters.insert(key, fit);
+            Ok(fit)
+        }
+
         fn module(&self, file: &'static str) -> Result<LoadedModule> {
             let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(module) = modules.get(file) {
@@ -453,6 +515,17 @@ mod cuda {
             memory_khz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
             bus_bits: attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
         }))
+    }
+
+    /// That so many blocks, neighbours along x, are a cluster.
+    pub(crate) fn clusters_of(blocks: u32) -> sys::CUlaunchAttribute {
+        let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+        value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+        sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value,
+        }
     }
 
     /// That a kernel may start before those before it on the stream have ended: while they do, it gets ready. It waits for

@@ -119,7 +119,7 @@ impl Plan {
         let problem = problem.folded();
         match Plan::candidates(&problem, device).min_by(cheaper) {
             Some(plan) => Ok(plan),
-            None => Plan::forced(&kernels::TABLE[0], problem, device),
+            None => Plan::forced(&kernels::TABLE[0], problem, device, |_| Ok(true)),
         }
     }
 
@@ -137,16 +137,14 @@ impl Plan {
             })
     }
 
-    /// The best plan for the same problem that writes no operand anew, if there is one.
-    #[cfg(feature = "cuda")]
-    pub(super) fn without_repacks(&self, device: &DeviceInfo) -> Option<Plan> {
+    /// The problem with operands as they lie, before any is written anew.
+    #[cfg(any(feature = "cuda", test))]
+    pub(super) fn as_it_lies(&self) -> GemmProblem {
         let mut problem = self.problem;
         let [a, b] = &self.repacks;
         problem.a = a.map_or(problem.a, |repack| repack.from);
         problem.b = b.map_or(problem.b, |repack| repack.from);
-        Plan::candidates(&problem, device)
-            .filter(|plan| plan.repacks == [None; 2] && plan.is_built())
-            .min_by(cheaper)
+        problem
     }
 
     /// Whether this build has machine code for the kernel.
@@ -162,21 +160,47 @@ impl Plan {
     /// As [`Plan::new`], and [`Error::UnknownKernel`], and [`Error::Refused`] with the reason if this kernel cannot
     /// take the problem.
     pub fn named(name: &str, problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
-        let spec = kernels::find(name)?;
-        problem.validate().map_err(Error::Problem)?;
-        Plan::forced(spec, problem.folded(), device)
+        Plan::named_that(name, problem, device, |_| Ok(true))
     }
 
-    fn forced(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo) -> Result<Self> {
-        match spec.refusal(&problem, device) {
-            Some(reason) => Err(Error::Refused {
-                kernel: spec.name,
-                reason,
-            }),
-            None => Ok(Plan::variants(spec, problem, device)
-                .min_by(cheaper)
-                .unwrap_or_else(|| Plan::with(spec, problem, [None; 2], device, Cut::Whole))),
+    /// The same with the best cut of k for which there is room on the device, as `fits` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::named`], whatever `fits` fails with, and [`Error::Refused`] if there is no room for any.
+    pub fn named_that(
+        name: &str,
+        problem: &GemmProblem,
+        device: &DeviceInfo,
+        fits: impl FnMut(&Plan) -> Result<bool>,
+    ) -> Result<Self> {
+        let spec = kernels::find(name)?;
+        problem.validate().map_err(Error::Problem)?;
+        Plan::forced(spec, problem.folded(), device, fits)
+    }
+
+    fn forced(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        device: &DeviceInfo,
+        fits: impl FnMut(&Plan) -> Result<bool>,
+    ) -> Result<Self> {
+        let refused = |reason| Error::Refused {
+            kernel: spec.name,
+            reason,
+        };
+        if let Some(reason) = spec.refusal(&problem, device) {
+            return Err(refused(reason));
         }
+        let variants = || Plan::variants(spec, problem, device);
+        cheapest_that(variants(), fits)?.ok_or_else(|| {
+            let blocks = variants().map(|plan| plan.cluster).min().unwrap_or(1);
+            refused(format!(
+                "it needs clusters of {blocks} blocks with {} bytes of shared memory each, and those multiprocessors of the \
+                 device that this process may use have no room for one",
+                spec.dynamic_shared
+            ))
+        })
     }
 
     /// This kernel with k whole and with every cut of k that may pay and leaves no slice empty.
@@ -466,6 +490,26 @@ fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
 /// The order of plans: by predicted time, and for small results by the error that they may have.
 pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
     x.weight().total_cmp(&y.weight())
+}
+
+/// The best of these plans that fits. They are asked in the order of plans, so that few are: to answer may mean to load a
+/// kernel.
+///
+/// # Errors
+///
+/// Whatever `fits` fails with.
+pub(super) fn cheapest_that(
+    plans: impl Iterator<Item = Plan>,
+    mut fits: impl FnMut(&Plan) -> Result<bool>,
+) -> Result<Option<Plan>> {
+    let mut plans: Vec<Plan> = plans.collect();
+    plans.sort_by(cheaper);
+    for plan in plans {
+        if fits(&plan)? {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
 }
 
 /// What the planner makes of a problem: the choice, the other kernels by their predicted times, and the reasons of those that
@@ -769,6 +813,99 @@ mod tests {
         let problem = GemmProblem::row_major(32 * 70_000, 1, 1);
         let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
         assert_eq!(plan.grid, [1, 65_535, 1]);
+    }
+
+    /// A device that has room for no clusters of some sizes, of some kernels.
+    #[test]
+    fn where_a_plan_has_no_room_the_next_best_is_taken() {
+        let mut rng = StdRng::seed_from_u64(8);
+        let (mut without, mut others) = (0, 0);
+        for _ in 0..300 {
+            let size = |rng: &mut StdRng| 1usize << rng.random_range(0..14);
+            let (m, n, k) = (size(&mut rng), size(&mut rng), size(&mut rng));
+            let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+            problem.precision = Precision::ALL[rng.random_range(0..3)];
+            let most = [1, 2, 4, 8][rng.random_range(0..4)];
+            let fits =
+                |plan: &Plan| plan.cluster <= most && (plan.cluster == 1 || plan.kernel.dynamic_shared < 200_000);
+            let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+            let mut asked: Vec<Plan> = Vec::new();
+            let chosen = cheapest_that(candidates(), |plan| {
+                asked.push(*plan);
+                Ok(fits(plan))
+            });
+            let chosen = chosen.unwrap().unwrap();
+            assert_eq!(Some(chosen), candidates().filter(fits).min_by(cheaper));
+            assert!(
+                asked.is_sorted_by(|x, y| cheaper(x, y).is_le()),
+                "the best is asked first"
+            );
+            let (last, before) = asked.split_last().unwrap();
+            assert!(
+                *last == chosen && !before.iter().any(fits),
+                "none is asked after the first that fits"
+            );
+            others += usize::from(!before.is_empty());
+            without += usize::from(before.is_empty());
+        }
+        assert!(
+            without > 0 && others > 20,
+            "{without} first choices and {others} others"
+        );
+        let problem = GemmProblem::row_major(64, 64, 64);
+        let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+        assert_eq!(cheapest_that(candidates(), |_| Ok(false)), Ok(None));
+        let error = Error::Problem("of the driver".into());
+        assert_eq!(cheapest_that(candidates(), |_| Err(error.clone())), Err(error));
+    }
+
+    #[test]
+    fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none() {
+        let problem = GemmProblem::new(
+            64,
+            64,
+            8192,
+            OperandLayout::row_major(8192),
+            OperandLayout::col_major(8192),
+        );
+        let with = |precision| {
+            let mut with = problem;
+            with.precision = precision;
+            with
+        };
+        let named = |name: &str, precision, most: u32| {
+            Plan::named_that(name, &with(precision), &DeviceInfo::H100, |plan| {
+                Ok(plan.cluster <= most)
+            })
+        };
+        let free = named("ffma_64x64", Precision::Fp32Strict, 8).unwrap();
+        assert!(free.cluster > 4, "{free}");
+        for most in [1, 2, 4] {
+            let plan = named("ffma_64x64", Precision::Fp32Strict, most).unwrap();
+            assert!(plan.kernel.name == "ffma_64x64" && plan.cluster <= most, "{plan}");
+        }
+        let mut refused = 0;
+        for spec in kernels::TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Pairs(_))) {
+            if spec.refusal(&with(Precision::Tf32), &DeviceInfo::H100).is_some() {
+                continue;
+            }
+            assert_eq!(named(spec.name, Precision::Tf32, 2).unwrap().cluster, 2);
+            let error = named(spec.name, Precision::Tf32, 1).unwrap_err().to_string();
+            assert!(
+                error.contains(spec.name) && error.contains("clusters of 2 blocks"),
+                "{error}"
+            );
+            refused += 1;
+        }
+        assert!(refused > 0);
+    }
+
+    #[test]
+    fn a_plan_knows_the_problem_as_it_lies() {
+        let problem = GemmProblem::row_major(4097, 4097, 4097);
+        let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
+        assert!(plan.is_repacked() && plan.problem != problem, "{plan}");
+        assert_eq!(plan.as_it_lies(), problem);
     }
 
     /// What a kernel counts with, beyond the end of m, n, k or the batch.
