@@ -1066,6 +1066,8 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
             .clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks)
             .unwrap()
     };
+    // No plan asks for this size, so the driver is asked inside a capture, which goes on as if it had not been.
+    const UNASKED: u32 = 7;
     let (size, k) = (64, 4096);
     let [a, b] = [0, 1].map(|_| stream.alloc_zeros::<f32>(size * k).unwrap());
     let d = stream.alloc_zeros::<f32>(size * size).unwrap();
@@ -1105,6 +1107,25 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
         }
     }
     println!("{with_room} plans with clusters ran, {without} have no room");
+
+    let problem = GemmProblem::row_major(size, size, k);
+    let mut candidates = Plan::candidates(&problem, context.info()).filter(Plan::is_built);
+    let Some(plan) = candidates.find(|plan| plan.cluster > 1 && fits(plan, plan.cluster)) else {
+        return;
+    };
+    let kernel = plan.kernel;
+    stream
+        .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        .unwrap();
+    let answer = context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, UNASKED);
+    // SAFETY: as above.
+    let launched = unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) };
+    stream
+        .end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)
+        .expect("a question does not end a capture")
+        .expect("the launch was recorded");
+    answer.unwrap();
+    launched.unwrap();
     assert!(with_room + without > 0);
 }
 
