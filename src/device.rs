@@ -40,6 +40,69 @@ pub fn code_for(architectures: &[u32], capability: u32) -> Option<u32> {
     architectures.iter().copied().filter(machine_code).max().or_else(ptx)
 }
 
+/// Bytes of shared memory that a block of any GPU may use without opting in to more.
+const SHARED_WITHOUT_OPTING_IN: u32 = 48 << 10;
+
+/// What a driver says of a GPU: 0 where it does not know, as drivers of virtual GPUs do not know clocks, and those of GPUs
+/// that share the host's memory do not know its clock and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Reported {
+    /// Compute capability as two digits or three.
+    pub compute_capability: u32,
+    /// Streaming multiprocessors.
+    pub sm_count: u32,
+    /// Bytes of shared memory that one block may use after opting in.
+    pub shared_per_block: u32,
+    /// Bytes of the L2 cache.
+    pub l2_bytes: u32,
+    /// Peak clock of the multiprocessors in kHz.
+    pub clock_khz: u32,
+    /// Clock of the memory in kHz.
+    pub memory_khz: u32,
+    /// Width of the memory's bus in bits.
+    pub bus_bits: u32,
+}
+
+/// What GPUs of one generation have in common, and what one of them has where the driver does not say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Generation {
+    /// FP32 multiply-add lanes of a multiprocessor.
+    pub fp32_lanes: u32,
+    /// Operations on TF32 numbers that a multiprocessor does in a clock.
+    pub tf32_flops_per_clock: u32,
+    /// A usual peak clock in MHz.
+    pub clock_mhz: u32,
+    /// A usual memory bandwidth in GB/s.
+    pub memory_gbps: f32,
+}
+
+impl Generation {
+    /// The generation of a compute capability; of one that is newer than all of these, the newest.
+    ///
+    /// Lanes are those of the CUDA C++ Programming Guide. TF32 rates are the datasheets' peaks without sparsity, divided by
+    /// clock and multiprocessors; for 8.7 and 11.0, whose datasheets name other types only, a quarter of the rate of 8-bit
+    /// numbers.
+    pub const fn of(compute_capability: u32) -> Self {
+        let (fp32_lanes, tf32_flops_per_clock, clock_mhz, memory_gbps) = match compute_capability {
+            0..=80 => (64, 1024, 1410, 2039.0),     // A100
+            81..=86 => (128, 256, 1695, 760.0),     // GeForce RTX 30
+            87 => (128, 1024, 1300, 204.8),         // Jetson Orin
+            88..=89 => (128, 256, 2520, 1008.0),    // GeForce RTX 40
+            90..=99 => (128, 2048, 1980, 3350.0),   // H100
+            100..=109 => (128, 4096, 1965, 7700.0), // B200, B300
+            110..=119 => (128, 4096, 1575, 273.0),  // Jetson Thor
+            121 => (128, 256, 2418, 273.0),         // GB10
+            _ => (128, 256, 2407, 1792.0),          // GeForce RTX 50
+        };
+        Generation {
+            fp32_lanes,
+            tf32_flops_per_clock,
+            clock_mhz,
+            memory_gbps,
+        }
+    }
+}
+
 impl DeviceInfo {
     /// NVIDIA H100 80GB HBM3 (SXM).
     pub const H100: DeviceInfo = DeviceInfo {
@@ -106,23 +169,37 @@ impl DeviceInfo {
         }
     }
 
+    /// What a driver says of a GPU, with the figures of its [`Generation`] in place of those that the driver does not know:
+    /// without a clock or a bandwidth every kernel would seem to take for ever, and none would be the fastest.
+    pub fn from_reported(reported: &Reported) -> Self {
+        let usual = Generation::of(reported.compute_capability);
+        let or = |value: u32, otherwise: u32| if value == 0 { otherwise } else { value };
+        // Two transfers a clock; kHz × bits / 8 bytes is in kB/s.
+        let memory_gbps = 2.0 * reported.memory_khz as f32 * reported.bus_bits as f32 / 8.0 * 1e-6;
+        DeviceInfo {
+            compute_capability: reported.compute_capability,
+            code_capability: reported.compute_capability,
+            sm_count: reported.sm_count.max(1),
+            shared_per_block: or(reported.shared_per_block, SHARED_WITHOUT_OPTING_IN),
+            l2_bytes: reported.l2_bytes as u64,
+            clock_mhz: or(reported.clock_khz / 1000, usual.clock_mhz),
+            memory_gbps: if memory_gbps > 0.0 {
+                memory_gbps
+            } else {
+                usual.memory_gbps
+            },
+        }
+    }
+
     /// FP32 multiply-add lanes of a multiprocessor.
     pub const fn fp32_lanes(&self) -> u32 {
-        match self.compute_capability {
-            80 => 64,
-            _ => 128,
-        }
+        Generation::of(self.compute_capability).fp32_lanes
     }
 
     /// Operations on TF32 numbers that a multiprocessor's tensor cores do in a clock: a multiplication and an addition
     /// count as two.
     pub const fn tf32_flops_per_clock(&self) -> u32 {
-        match self.compute_capability {
-            80 => 1024,
-            90 => 2048,
-            100 => 4096,
-            _ => 256,
-        }
+        Generation::of(self.compute_capability).tf32_flops_per_clock
     }
 
     /// The rate of FP32 multiply-adds alone, in TFLOP/s: clock × lanes × 2.
@@ -131,44 +208,14 @@ impl DeviceInfo {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_device_runs_the_newest_machine_code_of_its_generation_or_else_the_lowest_ptx() {
-        assert_eq!(code_for(&[80, 86, 90], 90), Some(90));
-        assert_eq!(code_for(&[80, 86, 90], 89), Some(86));
-        assert_eq!(code_for(&[80, 89], 86), Some(80));
-        assert_eq!(code_for(&[80], 90), Some(80), "from PTX");
-        assert_eq!(code_for(&[80, 90], 120), Some(80), "PTX is that of the lowest");
-        assert_eq!(code_for(&[90, 100], 103), Some(100));
-        assert_eq!(code_for(&[90, 120], 100), Some(90), "from PTX");
-        assert_eq!(code_for(&[90], 89), None);
-        assert_eq!(code_for(&[80], 75), None);
-        assert_eq!(code_for(&[], 90), None);
-    }
-
-    #[test]
-    fn clusters_and_early_starts_come_with_the_code_not_with_the_device() {
-        let from_ptx = DeviceInfo {
-            code_capability: 80,
-            ..DeviceInfo::H100
-        };
-        assert!(DeviceInfo::H100.has_clusters() && DeviceInfo::H100.has_early_starts());
-        assert!(!from_ptx.has_clusters() && !from_ptx.has_early_starts());
-        assert!(from_ptx.runs().contains("compiled for 80"), "{}", from_ptx.runs());
-    }
-}
-
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::{capture_of, early_start, early_starts, Scratch};
+pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, Scratch};
 #[cfg(feature = "cuda")]
 pub use cuda::{CurrentContext, Function};
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::DeviceInfo;
+    use super::{code_for, DeviceInfo, Reported};
     use crate::error::{Error, Result};
     use crate::modules;
     use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
@@ -209,6 +256,36 @@ mod cuda {
             .map_err(|e| Error::driver("asking for the occupancy of a kernel", e))?;
             Ok(blocks as u32)
         }
+
+        /// Clusters of `blocks` blocks, each of `threads` threads with `shared` bytes of dynamic shared memory, that find room
+        /// on the device at the same time.
+        fn clusters(self, blocks: u32, threads: u32, shared: u32) -> Result<u32> {
+            let mut attribute = clusters_of(blocks);
+            let config = sys::CUlaunchConfig {
+                gridDimX: blocks,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: threads,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: shared,
+                // The context that is current counts.
+                hStream: std::ptr::null_mut(),
+                attrs: &mut attribute,
+                numAttrs: 1,
+            };
+            let mut clusters = 0;
+            // SAFETY: the handle came from the driver, and the configuration, its attribute and `clusters` outlive the call.
+            let status = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, self.0, &config) };
+            match status {
+                // More blocks than any cluster has on this device.
+                sys::CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE => Ok(0),
+                _ => status
+                    .result()
+                    .map(|()| clusters.max(0) as u32)
+                    .map_err(|e| Error::driver("asking for the room that clusters of a kernel find", e)),
+            }
+        }
     }
 
     /// The CUDA context that is current on this thread, with the modules that were loaded in it.
@@ -220,6 +297,8 @@ mod cuda {
         info: DeviceInfo,
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
+        /// Kernels and sizes of clusters that the driver was asked for, and whether there is room for one.
+        clusters: RwLock<HashMap<(&'static str, u32), bool>>,
         scratch: OnceLock<Option<ScratchPool>>,
         kept: RwLock<Vec<Kept>>,
         captured: Mutex<Vec<Captured>>,
@@ -322,6 +401,7 @@ mod cuda {
                         info: describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?,
                         modules: Mutex::default(),
                         functions: RwLock::default(),
+                        clusters: RwLock::default(),
                         scratch: OnceLock::new(),
                         kept: RwLock::default(),
                         captured: Mutex::default(),
@@ -573,6 +653,35 @@ mod cuda {
             Ok(function)
         }
 
+        /// Whether clusters of `blocks` blocks of a kernel find room on this context's multiprocessors, which may be few of the
+        /// device's. The driver is asked once. `file`, `entry` and `shared` are those of [`CurrentContext::function`], `threads`
+        /// those of a block.
+        ///
+        /// # Errors
+        ///
+        /// As [`CurrentContext::function`].
+        pub fn clusters_fit(
+            &self,
+            file: &'static str,
+            entry: &'static str,
+            shared: u32,
+            threads: u32,
+            blocks: u32,
+        ) -> Result<bool> {
+            let key = (entry, blocks);
+            let known = {
+                let clusters = self.0.clusters.read().unwrap_or_else(PoisonError::into_inner);
+                clusters.get(&key).copied()
+            };
+            if let Some(fit) = known {
+                return Ok(fit);
+            }
+            let fit = self.function(file, entry, shared)?.clusters(blocks, threads, shared)? > 0;
+            let mut clusters = self.0.clusters.write().unwrap_or_else(PoisonError::into_inner);
+            clusters.insert(key, fit);
+            Ok(fit)
+        }
+
         fn module(&self, file: &'static str) -> Result<LoadedModule> {
             let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(module) = modules.get(file) {
@@ -722,19 +831,30 @@ mod cuda {
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let compute_capability = major * 10 + minor;
-        let memory_khz = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?;
-        let bus_bits = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
-        // Two transfers a clock; kHz × bits / 8 bytes is in kB/s.
-        let memory_gbps = 2.0 * memory_khz as f32 * bus_bits as f32 / 8.0 * 1e-6;
-        Ok(DeviceInfo {
+        let info = DeviceInfo::from_reported(&Reported {
             compute_capability,
-            code_capability: code_for(modules::architectures(), compute_capability).unwrap_or(0),
             sm_count: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             shared_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-            l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
-            clock_mhz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)? / 1000,
-            memory_gbps,
+            l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+            clock_khz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+            memory_khz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
+            bus_bits: attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
+        });
+        Ok(DeviceInfo {
+            code_capability: code_for(modules::architectures(), compute_capability).unwrap_or(0),
+            ..info
         })
+    }
+
+    /// That so many blocks, neighbours along x, are a cluster.
+    pub(crate) fn clusters_of(blocks: u32) -> sys::CUlaunchAttribute {
+        let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+        value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+        sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value,
+        }
     }
 
     /// That a kernel may start before those before it on the stream have ended: while they do, it gets ready. It waits for
@@ -759,5 +879,131 @@ mod cuda {
                 // SAFETY: the number outlives the call.
                 unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok() && version >= SINCE
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::kernels::{self, Arithmetic};
+    use crate::gemm::{explain, GemmProblem, Plan, Precision};
+
+    /// As the driver of such a GPU would describe it.
+    fn reported(compute_capability: u32) -> Reported {
+        Reported {
+            compute_capability,
+            sm_count: 48,
+            shared_per_block: 101_376,
+            l2_bytes: 24 << 20,
+            clock_khz: 2_000_000,
+            memory_khz: 4_000_000,
+            bus_bits: 256,
+        }
+    }
+
+    #[test]
+    fn what_the_driver_says_counts() {
+        let info = DeviceInfo::from_reported(&reported(89));
+        assert_eq!((info.sm_count, info.clock_mhz), (48, 2000));
+        assert_eq!((info.shared_per_block, info.l2_bytes), (101_376, 24 << 20));
+        assert_eq!(info.memory_gbps, 256.0);
+    }
+
+    #[test]
+    fn planning_survives_a_driver_that_knows_no_clocks() {
+        for compute_capability in [80, 86, 87, 89, 90, 100, 103, 110, 120, 121, 130] {
+            let usual = Generation::of(compute_capability);
+            for missing in 1..16u32 {
+                let keep = |bit: u32, value: u32| if missing >> bit & 1 == 1 { 0 } else { value };
+                let full = reported(compute_capability);
+                let info = DeviceInfo::from_reported(&Reported {
+                    clock_khz: keep(0, full.clock_khz),
+                    memory_khz: keep(1, full.memory_khz),
+                    bus_bits: keep(2, full.bus_bits),
+                    sm_count: keep(3, full.sm_count),
+                    ..full
+                });
+                if missing & 1 != 0 {
+                    assert_eq!(info.clock_mhz, usual.clock_mhz);
+                }
+                if missing & 0b110 != 0 {
+                    assert_eq!(info.memory_gbps, usual.memory_gbps);
+                }
+                for precision in Precision::ALL {
+                    let mut problem = GemmProblem::row_major(1024, 1024, 1024);
+                    problem.precision = precision;
+                    let plan = Plan::new(&problem, &info).unwrap();
+                    assert!(plan.predicted_us.is_finite(), "{info:?}: {plan}");
+                    let tile = plan.kernel.tile;
+                    assert!(tile.bm * tile.bn >= 64 * 64, "{info:?}: {plan}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn capabilities_between_the_listed_ones_have_the_rates_of_their_generation() {
+        let rates = |capability: u32| {
+            let info = DeviceInfo::from_reported(&reported(capability));
+            (info.fp32_lanes(), info.tf32_flops_per_clock())
+        };
+        assert_eq!(rates(80), (64, 1024));
+        assert_eq!(rates(87), (128, 1024));
+        assert_eq!(rates(103), rates(100));
+        assert_eq!(rates(110), (128, 4096));
+        assert_eq!(rates(121), rates(120));
+        for device in [
+            DeviceInfo::A100,
+            DeviceInfo::H100,
+            DeviceInfo::RTX_4090,
+            DeviceInfo::RTX_5090,
+        ] {
+            let usual = Generation::of(device.compute_capability);
+            assert_eq!(
+                (usual.clock_mhz, usual.memory_gbps),
+                (device.clock_mhz, device.memory_gbps)
+            );
+        }
+        // Tensor cores that do 256 operations a clock are as fast as the FP32 lanes at best; from 1024 on they are faster.
+        for (capability, arithmetic) in [
+            (87, Arithmetic::Tf32),
+            (103, Arithmetic::Tf32),
+            (110, Arithmetic::Tf32),
+            (121, Arithmetic::Ffma),
+        ] {
+            let mut problem = GemmProblem::row_major(4096, 4096, 4096);
+            problem.precision = Precision::Tf32;
+            let explained = explain(&problem, &DeviceInfo::from_reported(&reported(capability)));
+            let choice = explained.choice.as_ref().unwrap();
+            assert_eq!(choice.kernel.arithmetic, arithmetic, "{capability}: {explained}");
+            let text = explained.to_string();
+            assert!(kernels::TABLE.iter().all(|spec| text.contains(spec.name)), "{text}");
+            assert!(!text.contains("inf"), "{capability}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_device_runs_the_newest_machine_code_of_its_generation_or_else_the_lowest_ptx() {
+        assert_eq!(code_for(&[80, 86, 90], 90), Some(90));
+        assert_eq!(code_for(&[80, 86, 90], 89), Some(86));
+        assert_eq!(code_for(&[80, 89], 86), Some(80));
+        assert_eq!(code_for(&[80], 90), Some(80), "from PTX");
+        assert_eq!(code_for(&[80, 90], 120), Some(80), "PTX is that of the lowest");
+        assert_eq!(code_for(&[90, 100], 103), Some(100));
+        assert_eq!(code_for(&[90, 120], 100), Some(90), "from PTX");
+        assert_eq!(code_for(&[90], 89), None);
+        assert_eq!(code_for(&[80], 75), None);
+        assert_eq!(code_for(&[], 90), None);
+    }
+
+    #[test]
+    fn clusters_and_early_starts_come_with_the_code_not_with_the_device() {
+        let from_ptx = DeviceInfo {
+            code_capability: 80,
+            ..DeviceInfo::H100
+        };
+        assert!(DeviceInfo::H100.has_clusters() && DeviceInfo::H100.has_early_starts());
+        assert!(!from_ptx.has_clusters() && !from_ptx.has_early_starts());
+        assert!(from_ptx.runs().contains("compiled for 80"), "{}", from_ptx.runs());
     }
 }

@@ -10,6 +10,7 @@ mod common;
 
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
 use candle_sgemm::gemm::args::{GemmArgs, GemmOperand};
+use candle_sgemm::gemm::cache;
 use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::plan::Addresses;
@@ -1125,6 +1126,89 @@ fn offsets_beyond_two_to_the_31_are_reached() {
             }
         }
     }
+}
+
+/// On a whole GPU, and on a part of one (a MIG slice, or `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10` under MPS): what the driver
+/// says has room is launched without an error, and what the planner chooses has room.
+#[test]
+fn clusters_that_find_room_run_and_others_are_not_chosen() {
+    /// More blocks than a cluster has on any device.
+    const TOO_MANY: u32 = 64;
+    let Some(stream) = stream_or_skip("clusters_that_find_room_run_and_others_are_not_chosen") else {
+        return;
+    };
+    let context = CurrentContext::get().unwrap();
+    if !context.info().has_clusters() {
+        eprintln!("clusters_that_find_room_run_and_others_are_not_chosen: skipped, the device has no clusters");
+        return;
+    }
+    let fits = |plan: &Plan, blocks| {
+        let kernel = plan.kernel;
+        context
+            .clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks)
+            .unwrap()
+    };
+    // No plan asks for this size, so the driver is asked inside a capture, which goes on as if it had not been.
+    const UNASKED: u32 = 7;
+    let (size, k) = (64, 4096);
+    let [a, b] = [0, 1].map(|_| stream.alloc_zeros::<f32>(size * k).unwrap());
+    let d = stream.alloc_zeros::<f32>(size * size).unwrap();
+    let at = Addresses {
+        a: a.device_ptr(&stream).0,
+        b: b.device_ptr(&stream).0,
+        d: d.device_ptr(&stream).0,
+        ..Addresses::default()
+    };
+    let (mut with_room, mut without) = (0, 0);
+    for a in [OperandLayout::row_major(k), OperandLayout::col_major(size)] {
+        for b in [OperandLayout::row_major(size), OperandLayout::col_major(k)] {
+            for precision in Precision::ALL {
+                let mut problem = GemmProblem::new(size, size, k, a, b);
+                problem.precision = precision;
+                let candidates = Plan::candidates(&problem, context.info());
+                for plan in candidates.filter(|plan| plan.is_built(context.info()) && plan.cluster > 1) {
+                    assert!(!fits(&plan, TOO_MANY), "{plan}");
+                    if !fits(&plan, plan.cluster) {
+                        without += 1;
+                        continue;
+                    }
+                    with_room += 1;
+                    // SAFETY: the buffers hold every element that the layouts reach.
+                    let launched = unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) };
+                    assert_eq!(launched, Ok(()), "{plan}");
+                }
+                let names = chosen_kernels().filter(|spec| spec.needs.only_capability.is_some());
+                for name in [None].into_iter().chain(names.map(|spec| Some(spec.name))) {
+                    match cache::plan(&context, &problem, name, false) {
+                        Ok(plan) => assert!(plan.cluster == 1 || fits(&plan, plan.cluster), "{plan}"),
+                        Err(error) => assert!(name.is_some(), "{problem:?}: {error}"),
+                    }
+                }
+                stream.synchronize().unwrap();
+            }
+        }
+    }
+    println!("{with_room} plans with clusters ran, {without} have no room");
+
+    let problem = GemmProblem::row_major(size, size, k);
+    let mut candidates = Plan::candidates(&problem, context.info()).filter(|plan| plan.is_built(context.info()));
+    let Some(plan) = candidates.find(|plan| plan.cluster > 1 && fits(plan, plan.cluster)) else {
+        return;
+    };
+    let kernel = plan.kernel;
+    stream
+        .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        .unwrap();
+    let answer = context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, UNASKED);
+    // SAFETY: as above.
+    let launched = unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) };
+    stream
+        .end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)
+        .expect("a question does not end a capture")
+        .expect("the launch was recorded");
+    answer.unwrap();
+    launched.unwrap();
+    assert!(with_room + without > 0);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
 use super::args::GemmArgs;
+use super::cache;
 use super::kernels::SplitK;
 use super::plan::{Addresses, Plan};
 use super::workspace::{Keeper, Workspace};
-use crate::device::{early_start, early_starts, CurrentContext};
+use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
 use crate::transpose;
 use cudarc::driver::sys;
@@ -48,8 +49,8 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
         Err(error) => {
             // On a full card a product runs without: with k whole, on operands as they lie.
             drop(kept);
-            let info = context.info();
-            return match plan.without_workspace(info, |plan| plan.is_built(info)) {
+            let other = plan.without_workspace(context.info(), |plan| cache::usable(plan, &context))?;
+            return match other {
                 // SAFETY: as the caller vouches: it is the same product.
                 Some(other) => unsafe { launch(&other, at, alpha, beta, stream) },
                 None => Err(error),
@@ -100,7 +101,7 @@ unsafe fn launch_in(
     }
     // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
     let early = kernel.starts_early() && early_starts(context.info());
-    let mut attributes = [cluster_attribute(plan.cluster), early_start()];
+    let mut attributes = [clusters_of(plan.cluster), early_start()];
     let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
@@ -127,15 +128,4 @@ fn next_epoch() -> u64 {
     static NEXT: OnceLock<AtomicU64> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(std::process::id())));
     next.fetch_add(1, Ordering::Relaxed) << 2
-}
-
-/// That so many blocks, neighbours along x, are a cluster.
-fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
-    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
-    value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
-    sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-        pad: [0; 4],
-        value,
-    }
 }

@@ -2,6 +2,7 @@
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
 //! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
 
+use super::cache::usable;
 use super::choices::{Choice, Choices};
 use super::launch::launch;
 use super::plan::{Addresses, Plan};
@@ -51,11 +52,10 @@ pub fn tune(problem: &GemmProblem) -> Result<Plan> {
     let choices = all
         .entry(gpu.clone())
         .or_insert_with(|| Choices::of_user(&gpu.0, &gpu.1));
-    if let Some(plan) = choices
-        .get(&problem)
-        .and_then(|choice| chosen(choice, &problem, &context))
-    {
-        return Ok(plan);
+    if let Some(choice) = choices.get(&problem) {
+        if let Some(plan) = chosen(choice, &problem, &context)? {
+            return Ok(plan);
+        }
     }
     let (plan, us) = measure(&problem, &context)?;
     let choice = Choice {
@@ -91,14 +91,17 @@ fn device_words() -> Result<(String, String)> {
     Ok((name, version.to_string()))
 }
 
-/// The plan that a choice names, if this build still has it.
-fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Option<Plan> {
-    Plan::candidates(problem, context.info()).find(|plan| {
+/// The plan that a choice names, if this build still has it and the device room for it.
+fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Result<Option<Plan>> {
+    let plan = Plan::candidates(problem, context.info()).find(|plan| {
         plan.kernel.name == choice.kernel
             && (plan.split_k, plan.stream_ranges()) == (choice.split_k, choice.stream_ranges)
             && repacked(plan) == choice.repacked
-            && plan.is_built(context.info())
-    })
+    });
+    match plan {
+        Some(plan) if usable(&plan, context)? => Ok(Some(plan)),
+        _ => Ok(None),
+    }
 }
 
 /// Which of A and B a plan writes anew.
@@ -108,13 +111,20 @@ fn repacked(plan: &Plan) -> [bool; 2] {
 
 /// The fastest candidate and its time in µs.
 fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
-    let mut plans: Vec<Plan> = Plan::candidates(problem, context.info())
-        .filter(|plan| plan.is_built(context.info()))
-        .collect();
-    plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
-    let limit = plans.first().map_or(0.0, |plan| plan.predicted_us * MAX_RATIO);
-    plans.retain(|plan| plan.predicted_us <= limit);
-    plans.truncate(MAX_CANDIDATES);
+    let mut candidates: Vec<Plan> = Plan::candidates(problem, context.info()).collect();
+    candidates.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+    let mut plans: Vec<Plan> = Vec::new();
+    for plan in candidates {
+        let limit = plans
+            .first()
+            .map_or(f64::INFINITY, |first| first.predicted_us * MAX_RATIO);
+        if plans.len() == MAX_CANDIDATES || plan.predicted_us > limit {
+            break;
+        }
+        if usable(&plan, context)? {
+            plans.push(plan);
+        }
+    }
     let Some(first) = plans.first() else {
         return Ok((Plan::new(problem, context.info())?, f64::INFINITY));
     };
