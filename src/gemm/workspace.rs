@@ -184,3 +184,76 @@ fn free(address: sys::CUdeviceptr, stream: sys::CUstream) -> Result<()> {
     // SAFETY: the address came from `allocate` on this stream, and what uses it was queued there before this.
     unsafe { result::free_async(address, stream) }.map_err(|e| Error::driver("freeing the workspace of a product", e))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cudarc::driver::{CudaContext, CudaStream};
+
+    /// The first GPU's context, or `None` after saying that `test` was skipped, and why.
+    fn gpu(test: &str) -> Option<(Arc<CudaContext>, CurrentContext)> {
+        match CudaContext::new(0) {
+            Ok(cuda) => {
+                cuda.bind_to_thread()
+                    .expect("a context that was just made can be bound");
+                Some((cuda, CurrentContext::get().expect("a context is current")))
+            }
+            Err(error) => {
+                eprintln!("{test}: skipped, no usable GPU: {error}");
+                None
+            }
+        }
+    }
+
+    /// Takes a workspace as a launch does, and says where it lies, and whether the stream keeps it.
+    fn take(stream: &CudaStream, bytes: usize, context: &CurrentContext) -> (sys::CUdeviceptr, bool) {
+        let keeper = Keeper::of(stream.cu_stream(), bytes, context).unwrap();
+        let mut kept = keeper.kept().map(|kept| kept.lock().unwrap());
+        let workspace = keeper.workspace(bytes, true, kept.as_deref_mut(), context, stream.cu_stream());
+        let workspace = workspace.unwrap();
+        let is_kept = !workspace.for_once;
+        let address = workspace.address;
+        workspace.free(stream.cu_stream()).unwrap();
+        (address, is_kept)
+    }
+
+    #[test]
+    fn candles_default_stream_keeps_scratch_memory_thread_by_thread() {
+        let Some((cuda, context)) = gpu("candles_default_stream_keeps_scratch_memory_thread_by_thread") else {
+            return;
+        };
+        let stream = cuda.per_thread_stream();
+        let first = take(&stream, 1 << 20, &context);
+        assert!(first.1, "the stream keeps what its launches ask for");
+        assert_eq!(take(&stream, 1 << 10, &context), first);
+        // The same handle stands for another stream in another thread.
+        let other = std::thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| {
+                cuda.bind_to_thread().unwrap();
+                take(&stream, 1 << 20, &CurrentContext::get().unwrap())
+            });
+            elsewhere.join().unwrap()
+        });
+        assert!(other.1 && other.0 != first.0, "{other:?} and {first:?}");
+        stream.synchronize().unwrap();
+    }
+
+    #[test]
+    fn places_of_streams_that_are_gone_are_given_to_others() {
+        let Some((cuda, context)) = gpu("places_of_streams_that_are_gone_are_given_to_others") else {
+            return;
+        };
+        // More than keep memory at a time. Those that come first are gone when the last one comes.
+        for _ in 0..40 {
+            let stream = cuda.new_stream().unwrap();
+            take(&stream, 1 << 12, &context);
+            stream.synchronize().unwrap();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+        let stream = cuda.new_stream().unwrap();
+        let first = take(&stream, 1 << 12, &context);
+        assert!(first.1, "a new stream keeps memory where others have been idle");
+        assert_eq!(take(&stream, 1 << 12, &context), first);
+        stream.synchronize().unwrap();
+    }
+}
