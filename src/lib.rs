@@ -12,6 +12,7 @@ pub mod matmul_override;
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]
 mod plan_cache;
+pub mod settings;
 pub mod transpose;
 
 pub use candle::{

@@ -36,11 +36,11 @@ mod timing;
 pub use call::{compute, math, Call, Matrix, PassedOn, Scalars, R_32F};
 pub use stats::{ShapeStats, Stats, Times};
 
+use crate::error::report;
 use crate::gemm::Precision;
+use crate::settings::Settings;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::fmt;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -83,17 +83,33 @@ pub fn is_enabled() -> bool {
     ENABLED.load(Ordering::Relaxed) || SCOPES.get() > 0
 }
 
-/// The precision of all products from now on. With `None` it is the one that each call asks for: FP32, or TF32 if the
-/// program has allowed that (in candle with `set_gemm_reduced_precision_f32`), or strict FP32 for cuBLAS's pedantic modes.
+/// The precision of all products from now on. With `None`, as at the start, it is the one that the environment names
+/// ([`Settings::precision`]), or else the one that each call asks for: FP32, or TF32 if the program has allowed that (in candle
+/// with `set_gemm_reduced_precision_f32`) and `NVIDIA_TF32_OVERRIDE=0` does not forbid it, or strict FP32 for cuBLAS's pedantic
+/// modes.
 pub fn set_precision(precision: Option<Precision>) {
     let index = precision.and_then(|wanted| Precision::ALL.iter().position(|&precision| precision == wanted));
     PRECISION.store(index.map_or(0, |index| index + 1), Ordering::Relaxed);
 }
 
-/// What [`set_precision`] has set.
+/// What [`set_precision`] has set, else what the environment names; `None`: what each call asks for.
 pub fn precision() -> Option<Precision> {
+    set_by_program().or_else(|| Settings::get().precision.clone().ok().flatten())
+}
+
+fn set_by_program() -> Option<Precision> {
     let index = PRECISION.load(Ordering::Relaxed).checked_sub(1)?;
     Precision::ALL.get(index).copied()
+}
+
+/// The precision that a call is computed at, where the program has set `by_program`.
+#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))] // nothing calls cuBLAS there
+fn precision_of(call: &Call, by_program: Option<Precision>, settings: &Settings) -> Result<Precision, Outcome> {
+    let asked = call.precision(by_program).map_err(Outcome::PassedOn)?;
+    match by_program {
+        Some(precision) => Ok(precision),
+        None => settings.precision_where_allowed(asked).map_err(Outcome::Failed),
+    }
 }
 
 /// Whether every call is reported on stderr.
@@ -167,21 +183,14 @@ struct Counts {
 
 static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
 
-/// A line on stderr. One that cannot be written, to a closed pipe for example, is lost: a panic would end the program, which
-/// comes here from C.
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn say(line: fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "candle-sgemm: {line}");
-}
-
 /// Counts and, if asked to, reports what became of a call.
 #[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
 fn record(call: &Call, outcome: Outcome) {
     if LOG_CALLS.load(Ordering::Relaxed) {
         match &outcome {
-            Outcome::Taken(_, precision, kernel) => say(format_args!("{call}, {precision}: {kernel}")),
-            Outcome::PassedOn(reason) => say(format_args!("{call}: passed on: {reason}")),
-            Outcome::Failed(message) => say(format_args!("{call}: failed, computed by cuBLAS: {message}")),
+            Outcome::Taken(_, precision, kernel) => report(format_args!("{call}, {precision}: {kernel}")),
+            Outcome::PassedOn(reason) => report(format_args!("{call}: passed on: {reason}")),
+            Outcome::Failed(message) => report(format_args!("{call}: failed, computed by cuBLAS: {message}")),
         }
     }
     let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,6 +279,66 @@ mod tests {
         }
         set_precision(None);
         assert_eq!(precision(), None);
+    }
+
+    #[test]
+    fn a_call_is_computed_as_the_program_the_environment_or_the_call_itself_wants() {
+        let environment = |variable: &'static str, value: &'static str| {
+            Settings::from(move |name: &str| (name == variable).then(|| value.into()))
+        };
+        let nothing = environment("", "");
+        let tf32 = Call {
+            compute: compute::F32_FAST_TF32,
+            ..call(3)
+        };
+        assert_eq!(precision_of(&tf32, None, &nothing), Ok(Precision::Tf32));
+        let strict = environment("CANDLE_SGEMM_PRECISION", "fp32-strict");
+        assert_eq!(precision_of(&tf32, None, &strict), Ok(Precision::Fp32Strict));
+        assert_eq!(precision_of(&call(3), None, &strict), Ok(Precision::Fp32Strict));
+        assert_eq!(precision_of(&tf32, Some(Precision::Fp32), &strict), Ok(Precision::Fp32));
+        let no_tf32 = environment("NVIDIA_TF32_OVERRIDE", "0");
+        assert_eq!(precision_of(&tf32, None, &no_tf32), Ok(Precision::Fp32));
+        let by_mode = Call {
+            math: math::TF32_TENSOR_OP,
+            ..call(3)
+        };
+        assert_eq!(precision_of(&by_mode, None, &no_tf32), Ok(Precision::Fp32));
+        assert_eq!(
+            precision_of(&by_mode, Some(Precision::Tf32), &no_tf32),
+            Ok(Precision::Tf32)
+        );
+        // What is not understood leaves the product to cuBLAS and says why; what is not ours is passed on all the same.
+        let unknown = environment("CANDLE_SGEMM_PRECISION", "fp8");
+        assert!(matches!(precision_of(&tf32, None, &unknown), Err(Outcome::Failed(text)) if text.contains("fp8")));
+        assert_eq!(
+            precision_of(&tf32, Some(Precision::Tf32), &unknown),
+            Ok(Precision::Tf32)
+        );
+        let mut half = call(3);
+        half.a.dtype = 2;
+        assert_eq!(
+            precision_of(&half, None, &unknown),
+            Err(Outcome::PassedOn(PassedOn::DType))
+        );
+    }
+
+    /// A process of its own, for the environment is read once.
+    #[test]
+    fn the_environment_names_the_precision_in_process() {
+        const CHILD: &str = "CANDLE_SGEMM_TEST_CHILD";
+        let test = "matmul_override::tests::the_environment_names_the_precision_in_process";
+        if std::env::var_os(CHILD).is_some() {
+            assert_eq!(precision(), Some(Precision::Fp32Strict));
+            return;
+        }
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact"])
+            .env(CHILD, "1")
+            .env("CANDLE_SGEMM_PRECISION", "fp32-strict")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&status.stdout);
+        assert!(status.status.success() && said.contains("1 passed"), "{said}");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The functions of cuBLAS that are taken over, under their own names, and the way to the real ones.
 
 use super::call::{compute, Call, Matrix, PassedOn, Scalars, R_32F};
-use super::{first_sight, is_enabled, keep_times, precision, record, times_shapes, timing, Outcome};
+use super::{first_sight, is_enabled, keep_times, precision_of, record, set_by_program, times_shapes, timing, Outcome};
 use crate::device::CurrentContext;
+use crate::error::report;
 use crate::gemm::{cache, launch, tune};
+use crate::settings::Settings;
 use cudarc::driver::{result, sys};
 use std::ffi::{c_int, c_longlong, c_uint, c_void, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -57,7 +59,7 @@ impl Real {
                     return found as usize;
                 }
             }
-            super::say(format_args!("this process has no cuBLAS with {:?}", self.name));
+            report(format_args!("this process has no cuBLAS with {:?}", self.name));
             0
         });
         (address != 0).then_some(address)
@@ -143,9 +145,9 @@ unsafe fn attempt(arrived: &Arrived, real: &dyn Fn(u64) -> Status) -> Outcome {
         return Outcome::PassedOn(PassedOn::Arguments);
     }
     let call = Call { math, ..call };
-    let precision = match call.precision(precision()) {
+    let precision = match precision_of(&call, set_by_program(), Settings::get()) {
         Ok(precision) => precision,
-        Err(reason) => return Outcome::PassedOn(reason),
+        Err(outcome) => return outcome,
     };
     let scalars = match pointer_mode {
         // SAFETY: with this pointer mode and an FP32 compute type they are floats in host memory.
