@@ -27,6 +27,8 @@
 //! Without the feature `cuda` there is no cuBLAS to stand in for: the functions here do nothing.
 
 mod call;
+mod counts;
+mod devices;
 mod stats;
 #[cfg(all(feature = "cuda", feature = "override"))]
 mod symbols;
@@ -39,10 +41,10 @@ pub use stats::{ShapeStats, Stats, Times};
 use crate::error::report;
 use crate::gemm::Precision;
 use crate::settings::Settings;
+use counts::{Counts, Left, Outcome};
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static LOG_CALLS: AtomicBool = AtomicBool::new(false);
@@ -104,11 +106,11 @@ fn set_by_program() -> Option<Precision> {
 
 /// The precision that a call is computed at, where the program has set `by_program`.
 #[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))] // nothing calls cuBLAS there
-fn precision_of(call: &Call, by_program: Option<Precision>, settings: &Settings) -> Result<Precision, Outcome> {
-    let asked = call.precision(by_program).map_err(Outcome::PassedOn)?;
+fn precision_of(call: &Call, by_program: Option<Precision>, settings: &Settings) -> Result<Precision, Left> {
+    let asked = call.precision(by_program).map_err(Left::PassedOn)?;
     match by_program {
         Some(precision) => Ok(precision),
-        None => settings.precision_where_allowed(asked).map_err(Outcome::Failed),
+        None => settings.precision_where_allowed(asked).map_err(Left::Failed),
     }
 }
 
@@ -131,92 +133,35 @@ pub fn times_shapes() -> bool {
 
 /// What became of the calls since the start or the last [`reset_stats`].
 pub fn stats() -> Stats {
-    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(counts) = &*counts else {
-        return Stats::default();
-    };
-    let mut stats = Stats::default();
-    for (outcome, &calls) in &counts.outcomes {
-        match outcome {
-            Outcome::Taken(call, precision, kernel) => {
-                stats.taken += calls;
-                stats.shapes.push(ShapeStats {
-                    call: *call,
-                    precision: *precision,
-                    kernel,
-                    calls,
-                    times: counts.times.get(&(*call, *precision)).copied().flatten(),
-                });
-            }
-            Outcome::PassedOn(reason) => *stats.passed_on.entry(*reason).or_default() += calls,
-            Outcome::Failed(message) => *stats.failed.entry(message.clone()).or_default() += calls,
-        }
-    }
-    let work = |shape: &ShapeStats| {
-        let Call { m, n, k, batch, .. } = shape.call;
-        shape.calls as f64 * [m, n, k, batch].iter().map(|&size| size as f64).product::<f64>()
-    };
-    stats.shapes.sort_by(|x, y| work(y).total_cmp(&work(x)));
-    stats
+    COUNTS.stats()
 }
 
 /// Begins to count anew.
 pub fn reset_stats() {
-    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    COUNTS.reset();
 }
 
-/// What became of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))] // nothing calls cuBLAS there
-enum Outcome {
-    Taken(Call, Precision, &'static str),
-    PassedOn(PassedOn),
-    Failed(String),
-}
-
-#[derive(Default)]
-struct Counts {
-    outcomes: HashMap<Outcome, u64>,
-    /// By shape; `None` until they are measured.
-    times: HashMap<(Call, Precision), Option<Times>>,
-}
-
-static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
+static COUNTS: Counts = Counts::new();
 
 /// Counts and, if asked to, reports what became of a call.
 #[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn record(call: &Call, outcome: Outcome) {
+fn record(call: &dyn fmt::Display, outcome: Outcome) {
     if LOG_CALLS.load(Ordering::Relaxed) {
         match &outcome {
             Outcome::Taken(_, precision, kernel) => report(format_args!("{call}, {precision}: {kernel}")),
-            Outcome::PassedOn(reason) => report(format_args!("{call}: passed on: {reason}")),
-            Outcome::Failed(message) => report(format_args!("{call}: failed, computed by cuBLAS: {message}")),
+            Outcome::Left(Left::PassedOn(reason)) => report(format_args!("{call}: passed on: {reason}")),
+            Outcome::Left(Left::Failed(message)) => {
+                report(format_args!("{call}: failed, computed by cuBLAS: {message}"))
+            }
         }
     }
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    *counts.get_or_insert_default().outcomes.entry(outcome).or_default() += 1;
-}
-
-/// Whether nobody has measured the times of this shape or is about to. The caller is then.
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn first_sight(call: &Call, precision: Precision) -> bool {
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let times = &mut counts.get_or_insert_default().times;
-    let key = (call.shape(), precision);
-    !times.contains_key(&key) && times.insert(key, None).is_none()
-}
-
-/// Keeps the times of a shape.
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn keep_times(call: &Call, precision: Precision, measured: Times) {
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let times = &mut counts.get_or_insert_default().times;
-    times.insert((call.shape(), precision), Some(measured));
+    COUNTS.record(outcome);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, PoisonError};
 
     /// The settings are the process's: one test at a time.
     fn alone() -> std::sync::MutexGuard<'static, ()> {
@@ -224,7 +169,7 @@ mod tests {
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(m: i32) -> Call {
+    pub(super) fn call(m: i32) -> Call {
         let matrix = Matrix {
             address: 0x100,
             dtype: R_32F,
@@ -309,7 +254,7 @@ mod tests {
         );
         // What is not understood leaves the product to cuBLAS and says why; what is not ours is passed on all the same.
         let unknown = environment("CANDLE_SGEMM_PRECISION", "fp8");
-        assert!(matches!(precision_of(&tf32, None, &unknown), Err(Outcome::Failed(text)) if text.contains("fp8")));
+        assert!(matches!(precision_of(&tf32, None, &unknown), Err(Left::Failed(text)) if text.contains("fp8")));
         assert_eq!(
             precision_of(&tf32, Some(Precision::Tf32), &unknown),
             Ok(Precision::Tf32)
@@ -318,7 +263,7 @@ mod tests {
         half.a.dtype = 2;
         assert_eq!(
             precision_of(&half, None, &unknown),
-            Err(Outcome::PassedOn(PassedOn::DType))
+            Err(Left::PassedOn(PassedOn::DType))
         );
     }
 
@@ -353,18 +298,18 @@ mod tests {
                         let taken = |m| Outcome::Taken(call(m).shape(), Precision::Fp32, "some_kernel");
                         record(&call(1), taken(1));
                         record(&call(64), taken(64));
-                        record(&call(1), Outcome::PassedOn(PassedOn::DType));
+                        record(&call(1), Outcome::Left(Left::PassedOn(PassedOn::DType)));
                     }
                 });
             }
         });
-        record(&call(1), Outcome::Failed("no luck".into()));
-        assert!(first_sight(&call(64), Precision::Fp32) && !first_sight(&call(64), Precision::Fp32));
+        record(&call(1), Outcome::Left(Left::Failed("no luck".into())));
+        assert!(COUNTS.first_sight(&call(64), Precision::Fp32) && !COUNTS.first_sight(&call(64), Precision::Fp32));
         let times = Times {
             ours_us: 10.0,
             cublas_us: 12.5,
         };
-        keep_times(&call(64), Precision::Fp32, times);
+        COUNTS.keep_times(&call(64), Precision::Fp32, times);
         let stats = stats();
         assert_eq!((stats.taken, stats.calls()), (800, 1201));
         assert_eq!(stats.passed_on[&PassedOn::DType], 400);
