@@ -4,7 +4,8 @@
 //! is linked dynamically. With the feature `override` this crate defines the functions that candle (and others) call, so
 //! that the linker takes them instead; they hand on to the real ones what this crate has no better way for. The functions
 //! are `cublasGemmStridedBatchedEx`, `cublasSgemmStridedBatched` and `cublasSgemm_v2` (which C programs call
-//! `cublasSgemm`).
+//! `cublasSgemm`). Other functions of cuBLAS and cuBLASLt that multiply are counted ([`PassedOn::Function`]) and go on to the
+//! library.
 //!
 //! Nothing changes until [`enable`] or [`scope`] is called, and [`disable`] takes it back, so one process can compare the
 //! two on the same weights:
@@ -29,11 +30,19 @@
 mod call;
 mod counts;
 mod devices;
+#[cfg(all(feature = "override", any(feature = "cuda", test)))]
+mod real;
 mod stats;
 #[cfg(all(feature = "cuda", feature = "override"))]
 mod symbols;
 #[cfg(all(feature = "cuda", feature = "override"))]
 mod timing;
+#[cfg(all(
+    feature = "override",
+    any(feature = "cuda", test),
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod uncovered;
 
 pub use call::{compute, math, Call, Matrix, PassedOn, Scalars, R_32F};
 pub use stats::{ShapeStats, Stats, Times};
@@ -164,7 +173,7 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
 
     /// The settings are the process's: one test at a time.
-    fn alone() -> std::sync::MutexGuard<'static, ()> {
+    pub(super) fn alone() -> std::sync::MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }

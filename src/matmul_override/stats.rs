@@ -77,6 +77,12 @@ impl fmt::Display for Stats {
         if let Some(us) = self.saved_us() {
             write!(f, ", {:.2} ms saved", us * 1e-3)?;
         }
+        if self.calls() == 0 {
+            f.write_str(
+                "\n  no call arrived: the program multiplies nothing, links cuBLAS statically, or looks its functions up by \
+                 name",
+            )?;
+        }
         for (reason, calls) in &self.passed_on {
             write!(f, "\n  {calls:>8} passed on: {reason}")?;
         }

@@ -3,6 +3,7 @@
 use super::call::{compute, Call, Matrix, PassedOn, Scalars, R_32F};
 use super::counts::{Left, Outcome};
 use super::devices::{is_served, Devices};
+use super::real::{Real, Status, NOT_INITIALIZED};
 use super::{is_enabled, precision_of, record, set_by_program, times_shapes, timing, COUNTS};
 use crate::device::{CurrentContext, DeviceInfo};
 use crate::error::report;
@@ -12,62 +13,15 @@ use crate::settings::Settings;
 use cudarc::driver::{result, sys};
 use std::ffi::{c_int, c_longlong, c_uint, c_void, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::OnceLock;
 
 /// `cublasHandle_t`
 type Handle = *mut c_void;
-/// `cublasStatus_t`
-type Status = c_uint;
 
 const SUCCESS: Status = 0;
-const NOT_INITIALIZED: Status = 1;
 /// `CUBLAS_POINTER_MODE_HOST`
 const POINTER_MODE_HOST: c_uint = 0;
 /// `CUBLAS_POINTER_MODE_DEVICE`
 const POINTER_MODE_DEVICE: c_uint = 1;
-
-/// A function of the real cuBLAS.
-struct Real {
-    name: &'static CStr,
-    address: OnceLock<usize>,
-}
-
-impl Real {
-    const fn new(name: &'static CStr) -> Self {
-        Real {
-            name,
-            address: OnceLock::new(),
-        }
-    }
-
-    /// Its address: in the library that the loader would have taken it from, or else in a cuBLAS that the program has
-    /// loaded for itself.
-    fn address(&self) -> Option<usize> {
-        let address = *self.address.get_or_init(|| {
-            // SAFETY: the name is a C string. `RTLD_NEXT` looks behind the object that this code is part of, so it
-            // cannot find the functions of this file.
-            let next = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-            if !next.is_null() {
-                return next as usize;
-            }
-            for library in [c"libcublas.so.13", c"libcublas.so.12", c"libcublas.so"] {
-                // SAFETY: C strings; `RTLD_NOLOAD` runs no code of a library that is not there yet.
-                let found = unsafe {
-                    match libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) {
-                        handle if handle.is_null() => continue,
-                        handle => libc::dlsym(handle, self.name.as_ptr()),
-                    }
-                };
-                if !found.is_null() {
-                    return found as usize;
-                }
-            }
-            report(format_args!("this process has no cuBLAS with {:?}", self.name));
-            0
-        });
-        (address != 0).then_some(address)
-    }
-}
 
 /// Defines `fn NAME`, which finds the real function once and calls it.
 macro_rules! real {
@@ -175,7 +129,10 @@ unsafe fn attempt(
         if times_shapes() && !capturing && COUNTS.first_sight(&call, precision) {
             // SAFETY: as below; what cuBLAS is told to write to is as large as C.
             let times = unsafe { timing::compare(&call, &plan, &at, (alpha, beta), stream, real) };
-            COUNTS.keep_times(&call, precision, times?);
+            match times {
+                Ok(times) => COUNTS.keep_times(&call, precision, times),
+                Err(error) => report(format_args!("{call} is not timed: {error}")),
+            }
         }
         // SAFETY: cuBLAS wants the handle's device to be current too, so the stream is of this context (if not, the
         // driver refuses the launch). The matrices are the caller's, as large as `problem` has them, and C is D itself.
