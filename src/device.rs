@@ -24,22 +24,6 @@ pub struct DeviceInfo {
 /// The first compute capability with clusters and early starts.
 const HOPPER: u32 = 90;
 
-/// The compute capability that code was compiled for which a device of `capability` runs, of a build with machine code for
-/// `architectures` and PTX of the lowest of them: machine code serves later devices of its generation, PTX all later ones.
-/// `None` if neither does.
-pub fn code_for(architectures: &[u32], capability: u32) -> Option<u32> {
-    let generation = |capability: u32| capability / 10;
-    let machine_code = |&built: &u32| built <= capability && generation(built) == generation(capability);
-    let ptx = || {
-        architectures
-            .iter()
-            .copied()
-            .min()
-            .filter(|&lowest| lowest <= capability)
-    };
-    architectures.iter().copied().filter(machine_code).max().or_else(ptx)
-}
-
 /// Bytes of shared memory that a block of any GPU may use without opting in to more.
 const SHARED_WITHOUT_OPTING_IN: u32 = 48 << 10;
 
@@ -215,7 +199,8 @@ pub use cuda::{CurrentContext, Function};
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::{code_for, DeviceInfo, Reported};
+    use super::{DeviceInfo, Reported};
+    use crate::architectures::code_for;
     use crate::error::{Error, Result};
     use crate::modules;
     use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
@@ -980,20 +965,6 @@ mod tests {
             assert!(kernels::TABLE.iter().all(|spec| text.contains(spec.name)), "{text}");
             assert!(!text.contains("inf"), "{capability}: {text}");
         }
-    }
-
-    #[test]
-    fn a_device_runs_the_newest_machine_code_of_its_generation_or_else_the_lowest_ptx() {
-        assert_eq!(code_for(&[80, 86, 90], 90), Some(90));
-        assert_eq!(code_for(&[80, 86, 90], 89), Some(86));
-        assert_eq!(code_for(&[80, 89], 86), Some(80));
-        assert_eq!(code_for(&[80], 90), Some(80), "from PTX");
-        assert_eq!(code_for(&[80, 90], 120), Some(80), "PTX is that of the lowest");
-        assert_eq!(code_for(&[90, 100], 103), Some(100));
-        assert_eq!(code_for(&[90, 120], 100), Some(90), "from PTX");
-        assert_eq!(code_for(&[90], 89), None);
-        assert_eq!(code_for(&[80], 75), None);
-        assert_eq!(code_for(&[], 90), None);
     }
 
     #[test]

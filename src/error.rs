@@ -81,3 +81,11 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A line on stderr. One that cannot be written, to a closed pipe for example, is lost: a panic could end a program that came
+/// here from C.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))] // without it there is less to report
+pub(crate) fn report(line: fmt::Arguments<'_>) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "candle-sgemm: {line}");
+}

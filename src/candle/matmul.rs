@@ -6,6 +6,7 @@ use super::cuda;
 use super::layout::{result_shape, Product, Terms};
 use crate::gemm::kernels::{self, EpilogueSupport};
 use crate::gemm::{cpu, Activation, Combine, Precision};
+use crate::settings::Settings;
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
 use candle_core::{
@@ -113,7 +114,8 @@ impl Gemm {
     ///
     /// Unless set here, it is what the environment variable `CANDLE_SGEMM_PRECISION` says (`fp32`, `fp32-strict` or
     /// `tf32`), else [`Precision::Tf32`] if candle was told to reduce the precision of FP32 products
-    /// (`candle_core::cuda::set_gemm_reduced_precision_f32`), else [`Precision::Fp32`].
+    /// (`candle_core::cuda::set_gemm_reduced_precision_f32`) and NVIDIA's `NVIDIA_TF32_OVERRIDE=0` does not forbid that, else
+    /// [`Precision::Fp32`].
     pub fn precision(self, precision: Precision) -> Self {
         Gemm {
             precision: Some(precision),
@@ -126,7 +128,7 @@ impl Gemm {
     /// kernel that was asked for by name is used all the same, and while a CUDA graph is being captured nothing is measured.
     ///
     /// The environment variable `CANDLE_SGEMM_TUNE=1` asks for it everywhere. The file lies in the user's cache folder, or
-    /// where `CANDLE_SGEMM_CACHE` says.
+    /// where `CANDLE_SGEMM_CACHE` says, and is named after the GPU and the versions of CUDA, driver and this crate.
     pub fn tuned(self) -> Self {
         Gemm { tuned: true, ..self }
     }
@@ -286,25 +288,13 @@ impl Gemm {
     }
 }
 
-/// Names the precision of products for which the program sets none.
-const PRECISION_VARIABLE: &str = "CANDLE_SGEMM_PRECISION";
-
-/// What the environment says (read once), else what candle was told, else FP32.
+/// What the environment says, else what candle was told, else FP32.
 fn default_precision() -> Result<Precision> {
-    static FROM_ENVIRONMENT: OnceLock<std::result::Result<Option<Precision>, String>> = OnceLock::new();
-    let from_environment = FROM_ENVIRONMENT.get_or_init(|| match std::env::var(PRECISION_VARIABLE) {
-        Ok(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|error: String| format!("{PRECISION_VARIABLE}: {error}")),
-        Err(_) => Ok(None),
-    });
-    match from_environment {
-        Ok(Some(precision)) => Ok(*precision),
-        Ok(None) if candle_core::cuda::gemm_reduced_precision_f32() => Ok(Precision::Tf32),
-        Ok(None) => Ok(Precision::default()),
-        Err(text) => bail!("{text}"),
-    }
+    let allowed = match candle_core::cuda::gemm_reduced_precision_f32() {
+        true => Precision::Tf32,
+        false => Precision::default(),
+    };
+    Settings::get().precision_where_allowed(allowed).map_err(Error::msg)
 }
 
 /// The threads that candle would use. Candle asks the system at every call, which takes longer than a small product.
