@@ -4,13 +4,12 @@ use super::activation;
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::layout::{result_shape, Product, Terms};
+use super::look::{look_at, Seen};
 use crate::gemm::kernels::{self, EpilogueSupport};
 use crate::gemm::{cpu, Activation, Combine, Precision};
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
-use candle_core::{
-    bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Storage, Tensor, D,
-};
+use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
 use std::sync::OnceLock;
 
 const NAME: &str = "matmul";
@@ -432,18 +431,26 @@ impl Op {
 
     fn cpu(
         &self,
+        a: (&CpuStorage, &Layout),
+        b: (&CpuStorage, &Layout),
+        third: Option<(&CpuStorage, &Layout)>,
+    ) -> Result<(CpuStorage, Shape)> {
+        let Some(residual) = &self.residual else {
+            return self.cpu_with(a, b, third, None);
+        };
+        look_at(residual, |seen, layout| match seen {
+            Seen::Cpu(storage) => self.cpu_with(a, b, third, Some((storage, layout))),
+            Seen::Cuda(_) => bail!("the residual is on a CUDA device and the other operands on the CPU"),
+        })
+    }
+
+    fn cpu_with(
+        &self,
         (a, a_layout): (&CpuStorage, &Layout),
         (b, b_layout): (&CpuStorage, &Layout),
         third: Option<(&CpuStorage, &Layout)>,
+        residual: Option<(&CpuStorage, &Layout)>,
     ) -> Result<(CpuStorage, Shape)> {
-        let residual = self.residual.as_ref().map(Tensor::storage_and_layout);
-        let residual = match &residual {
-            Some((storage, layout)) => match &**storage {
-                Storage::Cpu(storage) => Some((storage, *layout)),
-                _ => bail!("the residual is not on the CPU"),
-            },
-            None => None,
-        };
         let terms = self.terms(third, residual);
         let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
         let (a, b) = (a.as_slice::<f32>()?, b.as_slice::<f32>()?);
@@ -464,18 +471,27 @@ impl Op {
     #[cfg(feature = "cuda")]
     fn cuda(
         &self,
+        a: (&CudaStorage, &Layout),
+        b: (&CudaStorage, &Layout),
+        third: Option<(&CudaStorage, &Layout)>,
+    ) -> Result<(CudaStorage, Shape)> {
+        let Some(residual) = &self.residual else {
+            return self.cuda_with(a, b, third, None);
+        };
+        look_at(residual, |seen, layout| match seen {
+            Seen::Cuda(storage) => self.cuda_with(a, b, third, Some((storage, layout))),
+            Seen::Cpu(_) => bail!("the residual is on the CPU and the other operands on a CUDA device"),
+        })
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_with(
+        &self,
         (a, a_layout): (&CudaStorage, &Layout),
         (b, b_layout): (&CudaStorage, &Layout),
         third: Option<(&CudaStorage, &Layout)>,
+        residual: Option<(&CudaStorage, &Layout)>,
     ) -> Result<(CudaStorage, Shape)> {
-        let residual = self.residual.as_ref().map(Tensor::storage_and_layout);
-        let residual = match &residual {
-            Some((storage, layout)) => match &**storage {
-                Storage::Cuda(storage) => Some((storage, *layout)),
-                _ => bail!("the residual is not on a CUDA device"),
-            },
-            None => None,
-        };
         let terms = self.terms(third, residual);
         let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
         let scalars = cuda::Scalars {

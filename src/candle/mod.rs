@@ -8,6 +8,7 @@ mod activation;
 mod cuda;
 mod layout;
 mod linear;
+mod look;
 mod matmul;
 mod mlp;
 mod transpose;
