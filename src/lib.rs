@@ -12,6 +12,7 @@ pub mod matmul_override;
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]
 mod plan_cache;
+mod served;
 pub mod transpose;
 
 pub use candle::{

@@ -556,3 +556,26 @@ fn a_result_is_dense_whatever_its_operands_are() -> Result<()> {
     assert_eq!(c.layout(), &Layout::contiguous((2, 3, 4)));
     Ok(())
 }
+
+/// With candle's feature `cuda` and not this crate's (`--features candle-core/cuda,candle-nn/cuda`).
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn cuda_tensors_are_candles_where_this_build_has_no_kernels() -> Result<()> {
+    let device = match Device::new_cuda(0) {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("cuda_tensors_are_candles_where_this_build_has_no_kernels: skipped, no usable GPU: {error}");
+            return Ok(());
+        }
+    };
+    let (a, b) = (random(&[3, 40, 30], &device), random(&[20, 30], &device));
+    assert_product(&matmul(&a, &b.t()?)?, &a, &b.t()?, "candle's product");
+    let layer = Linear::new(b.clone(), Some(random(&[20], &device))).with_activation(candle_sgemm::Activation::Relu);
+    let stock = candle_nn::Linear::new(b.clone(), layer.bias().cloned());
+    assert_close(&layer.forward(&a)?, &stock.forward(&a)?.relu()?, 1e-5, "candle's layer");
+    let transposed = candle_sgemm::transpose(&a, 1, 2)?;
+    assert_eq!(values(&transposed), values(&a.transpose(1, 2)?.contiguous()?));
+    let error = Gemm::new().kernel("sgemm_01_naive").matmul(&b, &b.t()?).unwrap_err();
+    assert!(error.to_string().contains("feature 'cuda'"), "{error}");
+    Ok(())
+}

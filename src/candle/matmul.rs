@@ -3,6 +3,7 @@
 use super::activation;
 #[cfg(feature = "cuda")]
 use super::cuda;
+use super::fallback::is_served;
 use super::layout::{result_shape, Product, Terms};
 use super::look::{look_at, Seen};
 use crate::gemm::kernels::{self, EpilogueSupport};
@@ -20,8 +21,9 @@ const NAME: &str = "matmul";
 ///   against each other without a copy; the ranks need not agree.
 /// - Operands are views with any strides: transposed, narrowed, padded or broadcast ones are not copied.
 /// - Gradients flow through both operands.
-/// - `f32` on a CPU or a CUDA device is computed here. Everything else (other dtypes and devices, empty tensors) goes to
-///   candle's own matmul, made contiguous where that needs it.
+/// - `f32` on a CPU or, with the feature `cuda`, on a CUDA device of compute capability 8.0 and newer is computed here.
+///   Everything else (other dtypes and devices, empty tensors) goes to candle's own matmul, made contiguous where that
+///   needs it.
 ///
 /// # Errors
 ///
@@ -267,9 +269,8 @@ impl Gemm {
     /// Whether this crate computes a product with the operand `a` and a result of this shape, or candle does.
     fn computes(&self, a: &Tensor, shape: &Shape) -> Result<bool> {
         let Some(kernel) = &self.kernel else {
-            let device = matches!(a.device(), Device::Cpu | Device::Cuda(_));
             let empty = shape.elem_count() == 0 || a.elem_count() == 0;
-            return Ok(device && a.dtype() == DType::F32 && !empty);
+            return Ok(a.dtype() == DType::F32 && !empty && is_served(a.device())?);
         };
         let kernel = kernels::find(kernel).map_err(Error::wrap)?.name;
         if a.dtype() != DType::F32 {
@@ -280,6 +281,9 @@ impl Gemm {
                 "kernel '{kernel}' runs on CUDA devices, but the tensors are on {:?}: move them, or name no kernel",
                 a.device().location()
             );
+        }
+        if cfg!(not(feature = "cuda")) {
+            bail!("kernel '{kernel}' is not part of this build: build candle-sgemm with its feature 'cuda', or name no kernel");
         }
         Ok(shape.elem_count() > 0 && a.elem_count() > 0)
     }

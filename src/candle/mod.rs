@@ -6,6 +6,7 @@
 mod activation;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fallback;
 mod layout;
 mod linear;
 mod look;

@@ -1,10 +1,11 @@
 //! `transpose`, `permute` and `contiguous` at the speed of a copy, and the custom op behind them.
 
+use super::fallback::is_served;
 use crate::transpose::{cpu, TransposeProblem};
 use candle_core::shape::{Dim, Dims};
 #[cfg(feature = "cuda")]
 use candle_core::{backend::BackendStorage, cuda_backend::CudaStorageSlice, CudaStorage};
-use candle_core::{bail, CpuStorage, CustomOp1, DType, Device, Error, Layout, Result, Shape, Tensor, D};
+use candle_core::{bail, CpuStorage, CustomOp1, DType, Error, Layout, Result, Shape, Tensor, D};
 
 const NAME: &str = "permute";
 
@@ -12,7 +13,8 @@ const NAME: &str = "permute";
 ///
 /// - `x` is a view with any strides, of any rank; it is not copied first. Where the result already lies in order (a
 ///   dimension of 1, or a view that is transposed back) it shares the storage of `x`, as candle's `contiguous` does.
-/// - Every dtype that candle stores in whole bytes, on the CPU and on CUDA devices; the rest goes to candle.
+/// - Every dtype that candle stores in whole bytes, on the CPU and, with the feature `cuda`, on CUDA devices of compute
+///   capability 8.0 and newer; the rest goes to candle.
 /// - Gradients flow, and arrive contiguous.
 ///
 /// # Errors
@@ -105,9 +107,8 @@ impl TransposeExt for Tensor {
 /// `dims` is a permutation of the dimensions of `x`.
 fn permuted(x: &Tensor, dims: Vec<usize>) -> Result<Tensor> {
     let whole_bytes = !matches!(x.dtype(), DType::F6E2M3 | DType::F6E3M2 | DType::F4);
-    let device = matches!(x.device(), Device::Cpu | Device::Cuda(_));
     // Candle does what is no movement at all without a copy.
-    if !(whole_bytes && device) || x.elem_count() == 0 || x.layout().permute(&dims)?.is_contiguous() {
+    if !whole_bytes || x.elem_count() == 0 || x.layout().permute(&dims)?.is_contiguous() || !is_served(x.device())? {
         let in_order = dims.iter().enumerate().all(|(i, &dim)| i == dim);
         return if in_order {
             x.contiguous()

@@ -108,6 +108,8 @@ pub enum PassedOn {
     Arguments,
     /// The results of the batch share memory.
     Overlap,
+    /// A GPU that this build has no kernels for.
+    Device,
 }
 
 impl fmt::Display for PassedOn {
@@ -118,6 +120,7 @@ impl fmt::Display for PassedOn {
             PassedOn::Empty => "no product to compute (a size of 0, or alpha = 0)",
             PassedOn::Arguments => "arguments that are for cuBLAS to judge",
             PassedOn::Overlap => "results that share memory",
+            PassedOn::Device => "a GPU that this build has no kernels for",
         })
     }
 }

@@ -4,6 +4,7 @@ use super::call::{compute, Call, Matrix, PassedOn, Scalars, R_32F};
 use super::{first_sight, is_enabled, keep_times, precision, record, times_shapes, timing, Outcome};
 use crate::device::CurrentContext;
 use crate::gemm::{cache, launch, tune};
+use crate::served::serves_context;
 use cudarc::driver::{result, sys};
 use std::ffi::{c_int, c_longlong, c_uint, c_void, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -157,8 +158,12 @@ unsafe fn attempt(arrived: &Arrived, real: &dyn Fn(u64) -> Status) -> Outcome {
         Ok(mapped) => mapped,
         Err(reason) => return Outcome::PassedOn(reason),
     };
+    let context = match CurrentContext::get() {
+        Ok(context) if !serves_context(&context) => return Outcome::PassedOn(PassedOn::Device),
+        context => context,
+    };
     let (alpha, beta) = scalars.values();
-    let launched = CurrentContext::get().and_then(|context| {
+    let launched = context.and_then(|context| {
         let capturing = is_capturing(stream);
         let plan = cache::plan(&context, &problem, None, tune::asked_for() && !capturing)?;
         if times_shapes() && !capturing && first_sight(&call, precision) {
