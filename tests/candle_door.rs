@@ -6,6 +6,8 @@ mod devices;
 
 use candle_core::{DType, Device, Layout, Module, Result, Tensor, Var, D};
 use candle_sgemm::{linear, linear_b, linear_no_bias, matmul, Gemm, Linear, Precision, SgemmExt};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 /// |c − ref| ≤ C0·ε·√k·Σ|a||b|: sums of k terms in several registers stay below this by far.
 const C0: f64 = 2.0;
@@ -25,6 +27,7 @@ on_every_device!(
     linear_is_candles_linear,
     linear_has_candles_gradients,
     errors_say_what_does_not_fit,
+    results_that_no_memory_holds_are_refused,
 );
 
 fn random(shape: &[usize], device: &Device) -> Tensor {
@@ -543,6 +546,64 @@ fn errors_say_what_does_not_fit(device: &Device) -> Result<()> {
             &["device mismatch", "Cuda", "Cpu"],
         );
     }
+    Ok(())
+}
+
+/// Broadcast operands of one number, results of 2^58 elements and more: those whose size in bytes is 0 in 64 bits among them.
+fn results_that_no_memory_holds_are_refused(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(5);
+    let one = Tensor::ones((1, 1), DType::F32, device)?;
+    let half = one.to_dtype(DType::F16)?;
+    let mut shapes = vec![
+        (31, 31, 0),
+        (32, 32, 0),
+        (30, 32, 0),
+        (31, 31, 2),
+        (58, 0, 0),
+        (20, 20, 24),
+        (40, 40, 40),
+    ];
+    while shapes.len() < 200 {
+        let bits = (
+            rng.random_range(0..50),
+            rng.random_range(0..50),
+            rng.random_range(0..50),
+        );
+        if bits.0 + bits.1 + bits.2 >= 58 {
+            shapes.push(bits);
+        }
+    }
+    for (m, n, batch) in shapes {
+        // Candle itself ends the program where it finds no memory for a result that there could be.
+        let beyond_all = m + n + batch >= 60;
+        let (m, n, batch) = (1usize << m, 1usize << n, 1usize << batch);
+        for one in [&one, &half] {
+            if one.dtype() == DType::F16 && !beyond_all {
+                continue;
+            }
+            let a = one.broadcast_as((batch, m, 1))?;
+            let b = one.broadcast_as((1, 1, n))?;
+            let text = match matmul(&a, &b) {
+                Ok(c) => panic!("a result of shape {:?}", c.shape()),
+                Err(error) => error.to_string(),
+            };
+            for size in [m, n, batch] {
+                assert!(text.contains(&size.to_string()), "{m}×{n}×1, batch {batch}: {text}");
+            }
+        }
+        let layer = Linear::new(one.broadcast_as((n, 1))?, Some(one.reshape(1)?.broadcast_as(n)?));
+        let layer = layer.with_activation(candle_sgemm::Activation::Relu);
+        let text = layer
+            .forward(&one.broadcast_as((batch, m, 1))?)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains(&n.to_string()), "{text}");
+        let view = one.broadcast_as((batch, m, n))?;
+        assert!(candle_sgemm::transpose(&view, 0, 2).is_err());
+    }
+    // The device is as well as before.
+    let (a, b) = (random(&[5, 6], device), random(&[6, 7], device));
+    assert_product(&matmul(&a, &b)?, &a, &b, "afterwards");
     Ok(())
 }
 

@@ -38,7 +38,8 @@ pub(super) fn run(
     let plan = cache::plan(&context, &product.problem, kernel, measured).map_err(Error::wrap)?;
 
     // SAFETY: every element is written by the launches below before anything reads it on this stream.
-    let mut d = unsafe { device.alloc::<f32>(product.shape.elem_count()) }?;
+    let d = unsafe { device.alloc::<f32>(product.shape.elem_count()) };
+    let mut d = d.map_err(|error| error.context(format!("allocating a product of shape {:?}", product.shape)))?;
     {
         // The guards order this stream's work after what other streams still do with the operands.
         let (a_start, _a_guard) = a.as_cuda_slice::<f32>()?.device_ptr(&stream);

@@ -6,6 +6,8 @@ use candle_core::{bail, Error, Layout, Result, Shape};
 
 /// Bytes of an element: only f32 comes here.
 const ELEMENT: usize = 4;
+/// A tensor has fewer elements than this many: candle's widest take 8 bytes, and no allocation has more than 2^63.
+const MAX_ELEMENTS: usize = isize::MAX as usize / 8;
 /// Storages start on at least this many bytes, on the CPU and on CUDA devices; kernels ask for no more.
 const MAX_ALIGN: u32 = 16;
 
@@ -14,7 +16,7 @@ const MAX_ALIGN: u32 = 16;
 /// # Errors
 ///
 /// `ShapeMismatchBinaryOp`, as candle's matmul: a rank below 2, inner sizes that differ, batch dimensions that can't be
-/// broadcast.
+/// broadcast. A result that no memory holds.
 pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
     let mismatch = || {
         Error::ShapeMismatchBinaryOp {
@@ -49,7 +51,19 @@ pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
         });
     }
     dims.extend([*m, *n]);
+    if elements(&dims).is_none() {
+        bail!("the product of {a:?} and {b:?} has shape {dims:?}, more elements than any memory holds");
+    }
     Ok(dims.into())
+}
+
+/// Elements of a tensor of this shape, if there can be one.
+pub(super) fn elements(dims: &[usize]) -> Option<usize> {
+    if dims.contains(&0) {
+        return Some(0);
+    }
+    let count = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))?;
+    (count <= MAX_ELEMENTS).then_some(count)
 }
 
 /// A product of tensors as one problem and the launches that it takes: one, unless more batch dimensions than a kernel

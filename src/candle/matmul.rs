@@ -268,8 +268,9 @@ impl Gemm {
 
     /// Whether this crate computes a product with the operand `a` and a result of this shape, or candle does.
     fn computes(&self, a: &Tensor, shape: &Shape) -> Result<bool> {
+        // Not by counting: a broadcast operand may have more elements than there are numbers.
+        let empty = shape.dims().contains(&0) || a.dims().contains(&0);
         let Some(kernel) = &self.kernel else {
-            let empty = shape.elem_count() == 0 || a.elem_count() == 0;
             return Ok(a.dtype() == DType::F32 && !empty && is_served(a.device())?);
         };
         let kernel = kernels::find(kernel).map_err(Error::wrap)?.name;
@@ -285,7 +286,7 @@ impl Gemm {
         if cfg!(not(feature = "cuda")) {
             bail!("kernel '{kernel}' is not part of this build: build candle-sgemm with its feature 'cuda', or name no kernel");
         }
-        Ok(shape.elem_count() > 0 && a.elem_count() > 0)
+        Ok(!empty)
     }
 }
 
@@ -468,7 +469,9 @@ impl Op {
             beta: self.beta as f32,
             ..cpu::CpuOperands::new(&a[at.a..], &b[at.b..])
         });
-        let result = cpu::gemm_to_vec(&product.problem, operands, threads()).map_err(Error::wrap)?;
+        let result = cpu::gemm_to_vec(&product.problem, operands, threads()).map_err(|error| {
+            Error::wrap(error).context(format!("the result of shape {:?} cannot be computed", product.shape))
+        })?;
         Ok((CpuStorage::F32(result), product.shape))
     }
 
