@@ -75,6 +75,8 @@ impl Linear {
         let strides = self.weight.stride();
         let in_place = strides[1] == 1 && strides[0].is_multiple_of(QUANTUM);
         let aligned = self.weight.layout().start_offset().is_multiple_of(QUANTUM);
+        #[cfg(feature = "cuda")]
+        let aligned = aligned && super::cuda::starts_aligned(&self.weight)?;
         if (in_place && aligned) || self.weight.dtype() != DType::F32 {
             return Ok(self);
         }
