@@ -4,7 +4,7 @@
 #[macro_use]
 mod devices;
 
-use candle_core::{DType, Device, Layout, Module, Result, Tensor, Var, D};
+use candle_core::{DType, Device, Layout, Module, Result, Shape, Tensor, Var, D};
 use candle_sgemm::{linear, linear_b, linear_no_bias, matmul, Gemm, Linear, Precision, SgemmExt};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -28,6 +28,7 @@ on_every_device!(
     linear_has_candles_gradients,
     errors_say_what_does_not_fit,
     results_that_no_memory_holds_are_refused,
+    batch_dimensions_are_those_of_broadcast_matmul,
 );
 
 fn random(shape: &[usize], device: &Device) -> Tensor {
@@ -546,6 +547,62 @@ fn errors_say_what_does_not_fit(device: &Device) -> Result<()> {
             &["device mismatch", "Cuda", "Cpu"],
         );
     }
+    Ok(())
+}
+
+/// Against candle's `broadcast_matmul`, its errors included, and apart from its `matmul` where that pairs in order.
+fn batch_dimensions_are_those_of_broadcast_matmul(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(20);
+    let (mut broadcast, mut paired_only, mut neither) = (0, 0, 0);
+    for _ in 0..300 {
+        let mut batch = || -> Vec<usize> {
+            let rank = rng.random_range(0..4);
+            (0..rank).map(|_| [1, 2, 3, 6][rng.random_range(0..4)]).collect()
+        };
+        let (a_batch, mut b_batch) = (batch(), batch());
+        if rng.random() {
+            b_batch = a_batch.clone();
+            b_batch.reverse();
+        }
+        let a = random(&[&a_batch[..], &[4, 5]].concat(), device);
+        let b = random(&[&b_batch[..], &[5, 3]].concat(), device);
+        let what = format!("{:?}·{:?}", a.shape(), b.shape());
+        let shape = Shape::from(&a_batch[..]).broadcast_shape_binary_op(&Shape::from(&b_batch[..]), "batch");
+        match (matmul(&a, &b), shape) {
+            (Ok(ours), Ok(shape)) => {
+                assert_eq!(ours.dims(), [shape.dims(), &[4, 3]].concat(), "{what}");
+                assert_product(&ours, &a, &b, &what);
+                // Candle refuses some strides of its own making.
+                if let Ok(candle) = a.broadcast_matmul(&b) {
+                    assert_close(&ours, &candle, 1e-5, &what);
+                    broadcast += 1;
+                }
+            }
+            (Err(error), Err(_)) => {
+                let text = error.to_string();
+                assert!(text.contains("shape mismatch"), "{what}: {text}");
+                let count = |batch: &[usize]| batch.iter().product::<usize>();
+                let pairs = a_batch.len() == b_batch.len() && count(&a_batch) == count(&b_batch);
+                // Of more than two batch dimensions candle refuses the strides.
+                assert!(!pairs || a_batch.len() > 2 || a.matmul(&b).is_ok(), "{what}");
+                assert_eq!(text.contains("Tensor::matmul"), pairs, "{what}: {text}");
+                assert_eq!(text.contains(&format!("{b_batch:?}")), pairs, "{what}: {text}");
+                paired_only += usize::from(pairs);
+                neither += usize::from(!pairs);
+            }
+            (ours, candle) => panic!("{what}: {ours:?} here and {candle:?} in candle"),
+        }
+    }
+    assert!(
+        broadcast > 50 && paired_only > 0 && neither > 20,
+        "{broadcast} {paired_only} {neither}"
+    );
+    // What the two of them shape differently.
+    let (a, b) = (random(&[1, 6, 4, 5], device), random(&[6, 1, 5, 3], device));
+    assert_eq!(
+        (matmul(&a, &b)?.dims(), a.matmul(&b)?.dims()),
+        (&[6, 6, 4, 3][..], &[1, 6, 4, 3][..])
+    );
     Ok(())
 }
 

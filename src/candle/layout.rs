@@ -48,6 +48,13 @@ pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
             (x, y) if x == y => x,
             (1, y) => y,
             (x, 1) => x,
+            // `Tensor::matmul` compares the numbers of matrices and pairs them in order.
+            _ if a_batch.len() == b_batch.len() && elements(a_batch) == elements(b_batch) => {
+                return Err(mismatch().context(format!(
+                    "batch dimensions are broadcast here, and {a_batch:?} and {b_batch:?} cannot be; to pair their matrices \
+                     in order, as Tensor::matmul does, reshape the operands to the same batch dimensions"
+                )))
+            }
             _ => return Err(mismatch()),
         });
     }

@@ -18,7 +18,10 @@ const NAME: &str = "matmul";
 /// `a·b`: `Tensor::matmul` with this crate's kernels, at their default precision.
 ///
 /// - `a` is (…, m, k), `b` is (…, k, n), the result is (…, m, n), dense. Batch dimensions, of any number, are broadcast
-///   against each other without a copy; the ranks need not agree.
+///   against each other without a copy; the ranks need not agree. The shape is that of `Tensor::broadcast_matmul`.
+///   `Tensor::matmul` itself broadcasts nothing: it takes batch dimensions of equal rank and equal product, whatever they
+///   are, pairs the matrices in order and keeps the dimensions of `a`. So (1, 6, 4, 5)·(6, 1, 5, 3) is (6, 6, 4, 3) here, all
+///   pairs, and (1, 6, 4, 3) there; and (2, 3, 4, 5)·(3, 2, 5, 3), which it takes, is an error here.
 /// - Operands are views with any strides: transposed, narrowed, padded or broadcast ones are not copied.
 /// - Gradients flow through both operands.
 /// - `f32` on a CPU or, with the feature `cuda`, on a CUDA device of compute capability 8.0 and newer is computed here.
