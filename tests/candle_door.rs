@@ -28,6 +28,7 @@ on_every_device!(
     linear_has_candles_gradients,
     errors_say_what_does_not_fit,
     results_that_no_memory_holds_are_refused,
+    sums_of_nothing_are_zeros_with_a_graph,
     batch_dimensions_are_those_of_broadcast_matmul,
 );
 
@@ -546,6 +547,35 @@ fn errors_say_what_does_not_fit(device: &Device) -> Result<()> {
             matmul(&a, &b.to_device(&Device::Cpu)?),
             &["device mismatch", "Cuda", "Cpu"],
         );
+    }
+    Ok(())
+}
+
+fn sums_of_nothing_are_zeros_with_a_graph(device: &Device) -> Result<()> {
+    for dtype in [DType::F32, DType::F16] {
+        for (a_shape, b_shape) in [
+            (&[4, 8][..], &[8, 3][..]),
+            (&[2, 4, 8], &[2, 8, 3]),
+            (&[2, 1, 4, 8], &[3, 8, 3]),
+        ] {
+            let variable = |shape: &[usize]| Var::from_tensor(&random(shape, device).to_dtype(dtype)?);
+            let (a, b) = (variable(a_shape)?, variable(b_shape)?);
+            let nothing = |t: &Var, dim: usize| t.narrow(dim, 0, 0);
+            let (left, right) = (nothing(&a, a_shape.len() - 1)?, nothing(&b, b_shape.len() - 2)?);
+            let c = matmul(&left, &right)?;
+            assert_eq!(c.dims(), matmul(&a, &b)?.dims());
+            assert!(values(&c).iter().all(|&x| x == 0.0));
+            assert!(c.track_op(), "{a_shape:?}·{b_shape:?}: no gradient can flow");
+            if device.is_cuda() {
+                continue; // candle cannot allocate the empty gradients
+            }
+            let grads = c.sum_all()?.backward()?;
+            for var in [&a, &b] {
+                let grad = grads.get(var).expect("a gradient");
+                assert_eq!(grad.dims(), var.dims());
+                assert!(values(grad).iter().all(|&x| x == 0.0));
+            }
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `matmul`, its builder, and the custom ops behind them.
 
-use super::activation;
+use super::activation::{self, for_gradients};
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::fallback::is_served;
@@ -190,6 +190,7 @@ impl Gemm {
         activation: Activation,
         residual: Option<(Combine, &Tensor)>,
     ) -> Result<Tensor> {
+        let weight = w;
         let w = w.t()?;
         let shape = result_shape(x.shape(), w.shape())?;
         for other in [Some(&w), bias, residual.map(|(_, t)| t)].into_iter().flatten() {
@@ -211,6 +212,13 @@ impl Gemm {
             (Some(residual), Combine::Add) => y + residual,
             (Some(residual), Combine::Multiply) => y * residual,
         };
+        // ReLU's slope at 0 is 1 in candle, and its result does not tell the 0 of 0 from that of a negative number. Where a
+        // gradient is to flow through it, to keep what it was applied to is cheaper than to compute that anew.
+        let tracked = [Some(x), Some(&w), bias].into_iter().flatten().any(Tensor::track_op);
+        if activation == Activation::Relu && tracked {
+            let y = self.linear(x, weight, bias, Activation::Identity, None)?;
+            return with_residual(activation::apply(activation, &y)?, residual);
+        }
         // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
         let row = [shape.dims()[shape.rank() - 1]];
         let fits = self.c.is_none() && bias.is_none_or(|bias| bias.dims() == row);
@@ -356,15 +364,16 @@ fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result
 fn stock_matmul(a: &Tensor, b: &Tensor, shape: &Shape) -> Result<Tensor> {
     let (a_batch, m, k) = split(a.dims());
     let (b_batch, _, n) = split(b.dims());
-    if k == 0 && a.device().is_cuda() && shape.elem_count() > 0 {
+    let batch = split(shape.dims()).0;
+    if k == 0 {
         // Candle cannot lay out an empty operand anew on a CUDA device; the sum of no products needs none.
-        return Tensor::zeros(shape, a.dtype(), a.device());
+        let a = a.broadcast_as([batch, &[m, k]].concat())?;
+        return a.matmul(&b.broadcast_as([batch, &[k, n]].concat())?);
     }
     if a_batch == b_batch && a_batch.len() <= 2 {
         return plain(a)?.matmul(&plain(b)?);
     }
     // Broadcast operands and more batch dimensions than candle takes: at most one batch dimension is left.
-    let batch = split(shape.dims()).0;
     let product = if b_batch.iter().all(|&dim| dim == 1) {
         let rows = batch.iter().product::<usize>() * m;
         let a = a.broadcast_as([batch, &[m, k]].concat())?;
@@ -537,14 +546,14 @@ impl Op {
                 ..self.clone()
             };
             match third {
-                Some(third) => a.detach().apply_op3(&b.detach(), &third.detach(), op),
-                None => a.detach().apply_op2(&b.detach(), op),
+                Some(third) => for_gradients(a).apply_op3(&for_gradients(b), &for_gradients(third), op),
+                None => for_gradients(a).apply_op2(&for_gradients(b), op),
             }
         };
         let after = match &self.residual {
             // What the residual's rounding swallowed cannot be had back by subtraction.
             Some(_) => activation::apply(self.activation, &before()?)?,
-            None => result.detach(),
+            None => for_gradients(result),
         };
         activation::gradient(self.activation, before, &after, grad)
     }
