@@ -14,6 +14,7 @@ pub mod matmul_override;
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]
 mod plan_cache;
+mod served;
 pub mod settings;
 pub mod transpose;
 

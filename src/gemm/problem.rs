@@ -340,6 +340,14 @@ impl GemmProblem {
                 "m {m}, n {n}, k {k} and batch {batch} must each be at most {MAX_SIZE}; split the product"
             ));
         }
+        let bytes = [m, n, batch, self.dtype.size()]
+            .iter()
+            .fold(1u128, |product, &size| product * size as u128);
+        if bytes > isize::MAX as u128 {
+            return Err(format!(
+                "the result of m {m}, n {n} and batch {batch} has {bytes} bytes, more than any memory: split the product"
+            ));
+        }
         if self.d.col_stride != 1 && n > 1 {
             return Err(format!(
                 "the result's columns must be adjacent, but its column stride is {}",
@@ -563,6 +571,18 @@ mod tests {
         assert!(error.contains("m 0, n 2, k 3"), "{error}");
         let error = GemmProblem::row_major(1 << 31, 2, 3).validate().unwrap_err();
         assert!(error.contains("2147483648"), "{error}");
+        let mut many = GemmProblem::row_major(2, 3, 4);
+        many.batch_dims = [1 << 20, 1 << 20, 1 << 20, 1 << 20];
+        assert!(many.folded().validate().unwrap_err().contains("batch"));
+        // Each size is allowed, the result has 2^64 bytes and more.
+        let huge = GemmProblem::row_major(1 << 30, 1 << 30, 1);
+        let mut batch = GemmProblem::row_major(1 << 30, 1 << 30, 1);
+        batch.batch_dims = [1, 1, 1, 1 << 30];
+        for problem in [huge, batch] {
+            let error = problem.validate();
+            assert_eq!(error.is_err(), problem.batch() > 1, "{error:?}");
+        }
+        assert!(batch.validate().unwrap_err().contains("1073741824"));
         let mut strided = GemmProblem::row_major(4, 4, 4);
         strided.d.col_stride = 2;
         assert!(strided.validate().unwrap_err().contains("column stride is 2"));

@@ -4,7 +4,6 @@ use super::call::PassedOn;
 use super::counts::Left;
 use crate::device::DeviceInfo;
 use crate::error::{report, Error};
-use crate::gemm::{GemmProblem, KernelSpec, Precision, TABLE};
 use std::sync::{PoisonError, RwLock};
 
 /// What tells devices apart here: kernels refuse by capability and shared memory.
@@ -67,19 +66,6 @@ impl Devices {
             None => known.push((kind, served)),
         }
     }
-}
-
-/// Whether some kernel that the planner considers runs on `device`, where `built` says whether there is code of it.
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-pub(super) fn is_served(device: &DeviceInfo, built: impl Fn(&KernelSpec) -> bool) -> bool {
-    /// Any size will do: what takes one takes most.
-    const SIZE: usize = 64;
-    let mut problem = GemmProblem::row_major(SIZE, SIZE, SIZE);
-    problem.precision = Precision::Fp32Strict; // what serves it serves every precision
-    let considered = TABLE.iter().filter(|spec| spec.cost.is_some());
-    considered
-        .filter(|spec| built(spec))
-        .any(|spec| spec.refusal(&problem, device).is_none())
 }
 
 /// Whether every product on the device would end in this error.
@@ -171,14 +157,5 @@ mod tests {
             }
             assert_eq!(planned, if remembered { 1 } else { 3 }, "{error}");
         }
-    }
-
-    #[test]
-    fn a_device_is_served_where_the_planner_has_a_kernel_with_code() {
-        for capability in [80, 86, 89, 90, 100, 120] {
-            assert!(is_served(&device(capability), |_| true), "{capability}");
-            assert!(!is_served(&device(capability), |_| false), "{capability}");
-        }
-        assert!(!is_served(&device(30), |_| true));
     }
 }

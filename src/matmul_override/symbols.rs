@@ -2,13 +2,13 @@
 
 use super::call::{compute, Call, Matrix, PassedOn, Scalars, R_32F};
 use super::counts::{Left, Outcome};
-use super::devices::{is_served, Devices};
+use super::devices::Devices;
 use super::real::{Real, Status, NOT_INITIALIZED};
 use super::{is_enabled, precision_of, record, set_by_program, times_shapes, timing, COUNTS};
-use crate::device::{CurrentContext, DeviceInfo};
+use crate::device::CurrentContext;
 use crate::error::report;
 use crate::gemm::{cache, launch, tune, Precision};
-use crate::modules;
+use crate::served::serves_context;
 use crate::settings::Settings;
 use cudarc::driver::{result, sys};
 use std::ffi::{c_int, c_longlong, c_uint, c_void, CStr};
@@ -122,7 +122,7 @@ unsafe fn attempt(
     let (problem, at) = call.problem(precision, scalars).map_err(Left::PassedOn)?;
     let (alpha, beta) = scalars.values();
     let context = CurrentContext::get().map_err(|error| Left::Failed(error.to_string()))?;
-    let serves = || is_served(context.info(), |spec| has_code(spec.file, context.info()));
+    let serves = || serves_context(&context);
     let kernel = DEVICES.on(context.info(), serves, || {
         let capturing = is_capturing(stream);
         let plan = cache::plan(&context, &problem, None, tune::asked_for() && !capturing)?;
@@ -140,12 +140,6 @@ unsafe fn attempt(
         Ok(plan.kernel.name)
     })?;
     Ok((call.shape(), precision, kernel))
-}
-
-/// Whether this build has code of `cuda/FILE.cu` for the device: machine code, or PTX of an older architecture.
-fn has_code(file: &str, device: &DeviceInfo) -> bool {
-    let lowest = modules::architectures().iter().min();
-    modules::module(file).is_some() && lowest.is_some_and(|lowest| *lowest <= device.compute_capability)
 }
 
 /// Whether what is queued on the stream is recorded instead of run; where the driver can't tell, it counts as recorded.
