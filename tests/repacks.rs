@@ -325,9 +325,9 @@ fn what_is_written_anew_is_the_operand() {
     for rows in SIDES {
         for cols in SIDES {
             for lie in lies([rows, cols]) {
-                // Two long sides show nothing in a batch or with gaps that shorter ones do not.
-                let large = rows.min(cols) == SIDES[SIDES.len() - 1];
-                if large && (lie.batch != [1, 1] || lie.step > 1) {
+                // Gaps within a line, and long sides, show nothing in a batch that they do not show alone.
+                let long = rows.max(cols) == SIDES[SIDES.len() - 1];
+                if lie.batch != [1, 1] && (lie.step > 1 || long) {
                     continue;
                 }
                 let mut seen: Vec<Repack> = Vec::new();

@@ -24,6 +24,9 @@ const ACTIVATIONS: [Activation; 7] = [
 /// Those that turn whole numbers into whole numbers.
 const WHOLE: [Activation; 2] = [Activation::Identity, Activation::Relu];
 
+/// Multiply-adds of each layer of a network after the first.
+const LATER_WORK: usize = 1 << 20;
+
 /// A weight, a bias, and what is applied to their result.
 #[derive(Clone, Debug)]
 struct Weights {
@@ -126,8 +129,8 @@ impl Layer {
             let dims = draw::broadcastable(rng, &result(n), 0);
             View::draw(rng, &dims)
         };
-        // Networks of small layers: their outputs' sums grow with each one.
-        let width = |rng: &mut StdRng| draw::side(rng, (2 * n).max(draw::SMALL)).min(n.max(draw::SMALL));
+        let rows = m * batch.iter().product::<usize>();
+        let width = |rng: &mut StdRng, inputs: usize| draw::side(rng, LATER_WORK / (rows * inputs));
         let kind = match one_of(rng, &[0, 0, 0, 1, 1, 2, 2, 3, 4]) {
             0 => Kind::Linear,
             1 => Kind::Residual(extra(rng, n)),
@@ -141,7 +144,7 @@ impl Layer {
             Kind::Mlp => {
                 let mut inputs = n;
                 for _ in 0..rng.random_range(0..=2) {
-                    let outputs = width(rng);
+                    let outputs = width(rng, inputs);
                     let chosen = activation(rng);
                     weights.push(Weights::draw(rng, inputs, outputs, chosen));
                     inputs = outputs;
@@ -149,7 +152,7 @@ impl Layer {
                 Kind::Mlp
             }
             Kind::Gated(_) => {
-                let outputs = width(rng);
+                let outputs = width(rng, n);
                 weights.push(Weights::draw(rng, k, n, Activation::Identity));
                 weights.push(Weights::draw(rng, n, outputs, Activation::Identity));
                 Kind::Gated(rng.random::<bool>().then(|| extra(rng, outputs)))
