@@ -673,7 +673,8 @@ fn sides_of_one_to_nine_elements_are_right_in_every_alignment() {
     let sides = (1..=9).flat_map(|x| (1..=9).map(move |y| (x, y)));
     for (long, (x, y)) in (0..3).flat_map(|long| sides.clone().map(move |xy| (long, xy))) {
         for (a_order, b_order) in orders().flat_map(|a| orders().map(move |b| (a, b))) {
-            let length = rng.random_range(10..=if rng.random_bool(0.1) { 700 } else { 90 });
+            let longest = if rng.random_bool(0.1) { 700 } else { 90 };
+            let length = rng.random_range(10..=longest);
             let (m, n, k) = [(length, x, y), (x, length, y), (x, y, length)][long];
             let offset = rng.random_range(0..4);
             let align = 4 << offset_zeros(offset);

@@ -50,7 +50,7 @@ fn everything(device: &Device) -> Result<()> {
     let t = random(&[5, 33, 70])?;
     let (ours, theirs) = (transpose(&t, 1, 2)?, t.transpose(1, 2)?.contiguous()?);
     assert_eq!(ours.to_vec3::<f32>()?, theirs.to_vec3::<f32>()?);
-    let (ours, theirs) = (permute(&t, &[2, 0, 1])?, t.permute((2, 0, 1))?.contiguous()?);
+    let (ours, theirs) = (permute(&t, (2, 0, 1))?, t.permute((2, 0, 1))?.contiguous()?);
     assert_eq!(ours.to_vec3::<f32>()?, theirs.to_vec3::<f32>()?);
 
     #[cfg(feature = "override")]
