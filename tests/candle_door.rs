@@ -547,6 +547,15 @@ fn errors_say_what_does_not_fit(device: &Device) -> Result<()> {
             matmul(&a, &b.to_device(&Device::Cpu)?),
             &["device mismatch", "Cuda", "Cpu"],
         );
+        // Another handle of the same GPU has a stream of its own.
+        let other = Device::new_cuda(0)?;
+        let layer = Linear::new(a.clone(), None).with_activation(candle_sgemm::Activation::Tanh);
+        let (x, residual) = (random(&[5, 4]), Tensor::zeros((5, 3), DType::F32, &other)?);
+        check(layer.forward_residual(&x, &residual), &["device mismatch"]);
+        check(
+            matmul(&x, &Tensor::zeros((4, 3), DType::F32, &other)?),
+            &["device mismatch"],
+        );
     }
     Ok(())
 }

@@ -13,6 +13,15 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// ---- rcp.approx: a reciprocal without the steps that round it. PTX: "rcp" -----------------------------------------
+
+// 1/x with an error of at most 1 ulp, for an x between 2^-126 and 2^126.
+__device__ __forceinline__ float reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 // ---- cp.async (sm_80): global to shared memory without registers. PTX: "cp.async" ------------------------------
 
 // Copies 16 bytes, bypassing L1. Only the first `valid_bytes` are read; the rest of the 16 becomes zero.

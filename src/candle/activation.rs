@@ -49,10 +49,10 @@ pub(super) fn gradient(
         Activation::Tanh => y.sqr()?.affine(-1.0, 1.0)?,
         Activation::Sigmoid => (y * y.affine(-1.0, 1.0)?)?,
         Activation::Silu => {
-            // s + x·s·(1 − s)
+            // s + (x·s)·(1 − s): s + s·x·(1 − s) rounds once more before the sum
             let x = x()?;
             let s = candle_nn::ops::sigmoid(&x)?;
-            (&s * (x * s.affine(-1.0, 1.0)?)?.affine(1.0, 1.0)?)?
+            (&s + ((x * &s)? * s.affine(-1.0, 1.0)?)?)?
         }
         Activation::GeluTanh => {
             // (1 + t)/2 + x·(1 − t²)·u'/2 with t = tanh(u), u = √(2/π)·(x + c·x³)

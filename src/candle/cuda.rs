@@ -74,7 +74,8 @@ pub(super) fn run(
                 ..Addresses::default()
             };
             // SAFETY: candle's storages hold every element that their layouts reach, in device memory of this stream's
-            // context, aligned as `Product` worked out from layouts and addresses; D is fresh memory of the result's size; the guards keep all of it until the stream has passed the launch.
+            // context, aligned as `Product` worked out from layouts and addresses; D is fresh memory of the result's size;
+            // the guards keep all of it until the stream has passed the launch.
             unsafe { launch::launch(&plan, &addresses, scalars.alpha, scalars.beta, stream.cu_stream()) }
                 .map_err(Error::wrap)?;
         }

@@ -318,7 +318,7 @@ fn threads() -> usize {
     *THREADS.get_or_init(candle_core::utils::get_num_threads)
 }
 
-/// Dtype and device must agree.
+/// Dtype and device must agree; two handles of one GPU, which have streams of their own, are two devices, as in candle.
 fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() != b.dtype() {
         return Err(Error::DTypeMismatchBinaryOp {
@@ -328,8 +328,8 @@ fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
         }
         .bt());
     }
-    let (lhs, rhs) = (a.device().location(), b.device().location());
-    if lhs != rhs {
+    if !a.device().same_device(b.device()) {
+        let (lhs, rhs) = (a.device().location(), b.device().location());
         return Err(Error::DeviceMismatchBinaryOp { lhs, rhs, op: NAME }.bt());
     }
     Ok(())
