@@ -500,7 +500,8 @@ fn calls_that_are_not_taken_over_are_counted_by_function_and_get_cublass_answer(
 
     let _alone = alone();
     matmul_override::reset_stats();
-    let (null, none, arrays) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
+    let (null, none) = (std::ptr::null_mut(), std::ptr::null());
+    let (arrays, results) = (std::ptr::null(), std::ptr::null());
     let void = std::ptr::null_mut::<c_void>();
     let (one, zero) = ([1f32], [0f32]);
     let (alpha, beta) = (one.as_ptr(), zero.as_ptr());
@@ -509,7 +510,7 @@ fn calls_that_are_not_taken_over_are_counted_by_function_and_get_cublass_answer(
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let algorithm = sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
         let (alpha_void, beta_void) = (alpha.cast(), beta.cast());
-        let batched = sys::cublasSgemmBatched(null, N, N, 1, 1, 1, alpha, arrays, 1, arrays, 1, beta, arrays, 1, 1);
+        let batched = sys::cublasSgemmBatched(null, N, N, 1, 1, 1, alpha, arrays, 1, arrays, 1, beta, results, 1, 1);
         let wide = sys::cublasSgemm_v2_64(
             null,
             N,

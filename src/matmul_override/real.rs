@@ -1,8 +1,11 @@
 //! The way to the real cuBLAS, past the functions of the same names here.
 
 use crate::error::report;
-use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint, c_void, CStr, CString};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 /// `cublasStatus_t`
 pub(super) type Status = c_uint;
@@ -59,12 +62,19 @@ impl Real {
 /// Looks for a function in the libraries that the program has loaded where only those that asked for them see them (plugins, the
 /// modules of Python): cuBLAS's own first, then any other and what it depends on.
 fn in_loaded_libraries(name: &CStr) -> Option<usize> {
-    let (ours, others): (Vec<_>, Vec<_>) = loaded_libraries().into_iter().partition(|path| is_cublas(path));
-    ours.into_iter().chain(others).find_map(|path| in_library(&path, name))
+    let objects = loaded_objects();
+    let here = in_loaded_libraries as *const () as usize;
+    let own = |address: usize| objects.iter().any(|object| object.has(address) && object.has(here));
+    let (cublas, others): (Vec<_>, Vec<_>) = objects.iter().partition(|object| is_cublas(&object.path));
+    cublas
+        .into_iter()
+        .chain(others)
+        .filter(|object| !object.path.is_empty())
+        .find_map(|object| in_library(&object.path, name, own))
 }
 
-/// The function in this library or what it depends on, unless it is one of this crate. The library then stays loaded.
-fn in_library(path: &CStr, name: &CStr) -> Option<usize> {
+/// The function in this library or what it depends on, unless it is one of this crate (`own`). The library then stays loaded.
+fn in_library(path: &CStr, name: &CStr, own: impl Fn(usize) -> bool) -> Option<usize> {
     // SAFETY: a C string; `RTLD_NOLOAD` runs no code of a library that is not there yet.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if library.is_null() {
@@ -72,7 +82,7 @@ fn in_library(path: &CStr, name: &CStr) -> Option<usize> {
     }
     // SAFETY: a live library and a C string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    if found.is_null() || object_of(found as usize).base == object_of(in_library as *const () as usize).base {
+    if found.is_null() || own(found as usize) {
         // SAFETY: the handle came from `dlopen` and is used no more.
         unsafe { libc::dlclose(library) };
         return None;
@@ -80,24 +90,49 @@ fn in_library(path: &CStr, name: &CStr) -> Option<usize> {
     Some(found as usize)
 }
 
-/// The paths of all shared libraries of this process; the program itself has none.
-fn loaded_libraries() -> Vec<CString> {
-    unsafe extern "C" fn keep(info: *mut libc::dl_phdr_info, _size: usize, paths: *mut c_void) -> c_int {
-        // SAFETY: the loader describes an object, and `paths` is what is given to it below.
-        let (info, paths) = unsafe { (&*info, &mut *paths.cast::<Vec<CString>>()) };
-        if !info.dlpi_name.is_null() {
-            // SAFETY: the name is a C string while this function runs.
-            let path = unsafe { CStr::from_ptr(info.dlpi_name) };
-            if !path.is_empty() {
-                paths.push(path.to_owned());
-            }
-        }
+/// The program or a shared library of it.
+struct Object {
+    /// Empty for the program itself.
+    path: CString,
+    /// The addresses that it takes.
+    segments: Vec<Range<usize>>,
+}
+
+impl Object {
+    fn has(&self, address: usize) -> bool {
+        self.segments.iter().any(|segment| segment.contains(&address))
+    }
+}
+
+/// Everything that the loader has brought into this process. (`dladdr` would go through the symbols of a library, of which some
+/// have a hundred thousand.)
+fn loaded_objects() -> Vec<Object> {
+    unsafe extern "C" fn keep(info: *mut libc::dl_phdr_info, _size: usize, objects: *mut c_void) -> c_int {
+        // SAFETY: the loader describes an object, and `objects` is what is given to it below.
+        let (info, objects) = unsafe { (&*info, &mut *objects.cast::<Vec<Object>>()) };
+        let (path, headers) = match (info.dlpi_name.is_null(), info.dlpi_phdr.is_null()) {
+            // SAFETY: the name is a C string, and there are so many headers, while this function runs.
+            (false, false) => unsafe {
+                let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+                (CStr::from_ptr(info.dlpi_name).to_owned(), headers)
+            },
+            _ => return 0,
+        };
+        let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        let segments = loaded.map(|header| {
+            let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+            start..start.saturating_add(header.p_memsz as usize)
+        });
+        objects.push(Object {
+            path,
+            segments: segments.collect(),
+        });
         0
     }
-    let mut paths = Vec::new();
+    let mut objects = Vec::new();
     // SAFETY: the function gets what it expects, and only before this returns.
-    unsafe { libc::dl_iterate_phdr(Some(keep), std::ptr::from_mut(&mut paths).cast()) };
-    paths
+    unsafe { libc::dl_iterate_phdr(Some(keep), std::ptr::from_mut(&mut objects).cast()) };
+    objects
 }
 
 /// Whether a path is that of cuBLAS or cuBLASLt.
@@ -106,33 +141,25 @@ fn is_cublas(path: &CStr) -> bool {
     file.is_some_and(|file| file.starts_with(LIBRARY_PREFIX))
 }
 
-/// The object that an address lies in.
-struct Object {
-    /// Where it begins; 0: in none.
-    base: usize,
-    is_cublas: bool,
-}
-
-fn object_of(address: usize) -> Object {
-    let mut info = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
-    // SAFETY: any address may be asked about; `info` outlives the call.
-    let known = unsafe { libc::dladdr(address as *const c_void, &mut info) } != 0;
-    let name: *const c_char = info.dli_fname;
-    Object {
-        base: if known { info.dli_fbase as usize } else { 0 },
-        // SAFETY: the name of a loaded object is a C string.
-        is_cublas: known && !name.is_null() && is_cublas(unsafe { CStr::from_ptr(name) }),
-    }
-}
-
-/// Whether the code at this address is cuBLAS's own: its libraries call each other by names that are defined here too.
+/// Whether the code at this address is cuBLAS's own: its libraries call each other by names that are defined here too. A program
+/// calls from few places, so the answer is kept for each.
 pub(super) fn is_in_cublas(address: usize) -> bool {
-    object_of(address).is_cublas
+    /// More places than any program calls from, unless it makes its code as it runs.
+    const MAX_PLACES: usize = 4096;
+    static KNOWN: RwLock<BTreeMap<usize, bool>> = RwLock::new(BTreeMap::new());
+    if let Some(&known) = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&address) {
+        return known;
+    }
+    let objects = loaded_objects();
+    let found = objects
+        .iter()
+        .any(|object| object.has(address) && is_cublas(&object.path));
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MAX_PLACES {
+        known.clear();
+    }
+    known.insert(address, found);
+    found
 }
 
 #[cfg(test)]
@@ -156,12 +183,16 @@ mod tests {
 
     #[test]
     fn loaded_libraries_are_found_and_searched() {
-        let libraries = loaded_libraries();
-        assert!(libraries
-            .iter()
-            .any(|path| path.to_bytes().windows(4).any(|part| part == b"libc")));
+        let here = in_loaded_libraries as *const () as usize;
+        let objects = loaded_objects();
+        let home = |address| objects.iter().position(|object| object.has(address));
         let found = in_loaded_libraries(c"strlen").expect("every program has a C library");
-        assert_ne!(object_of(found).base, object_of(is_cublas as *const () as usize).base);
+        // (Some processors get a version of their own, whose address is no symbol's.)
+        assert!(home(here).is_some() && home(found).is_some() && home(found) != home(here));
+        assert!(objects
+            .iter()
+            .any(|object| object.path.to_bytes().windows(4).any(|part| part == b"libc")));
+        assert!(!is_in_cublas(here) && !is_in_cublas(found) && !is_in_cublas(0));
         assert_eq!(in_loaded_libraries(c"candle_sgemm_has_no_such_function"), None);
     }
 }
