@@ -4,11 +4,11 @@
 // may be NaN, or Inf, where FP32 arithmetic says something else; but it is never finite. So what is finite is right, and
 // the rest is computed again, by the warp that holds it, from global memory.
 //
-// A warp goes through its sums 16 rows of R by 32 rows of S at a time. Where few of the rows, or few of the columns, have
-// something to compute again, as after one Inf in an operand, they are taken one by one; else all 512 sums at once, 32 a
-// lane, so that 12 loads of 16 bytes feed 128 FFMA. Lanes that share sums take different k, and neighbours in k lie in
-// neighbouring lanes: what is contiguous along k is read in whole sectors. The order of additions depends on the places
-// of what is not finite alone.
+// A warp goes through its sums in parts of 16 rows of R by 16 rows of S (a few kernels take 8). Where few of the rows, or few
+// of the columns, of a part have something to compute again, as after one Inf in an operand, it takes these one by one; else
+// all 256 sums at once, 16 a lane, so that 8 loads of 16 bytes feed 64 FFMA. Lanes that share sums take different k, and
+// neighbours in k lie in neighbouring lanes: what is contiguous along k is read in whole sectors. The order of additions
+// depends on nothing but the places of what is not finite.
 #pragma once
 
 #include "../common/epilogue.cuh"
@@ -128,11 +128,11 @@ __device__ __forceinline__ float sum_over_lanes(float x) {
     return x;
 }
 
-// Where lane 4·group + quad of a warp has its sums of a part of 16 rows of R by 2·COUNT rows of S, the columns of what
-// follows: pairs of neighbouring columns, in row `group` and eight rows further in turn, then eight columns further.
+// Which of the sums of a part, 16 rows of R by 2·COUNT rows of S (here: columns), lane 4·group + quad of a warp has: those of
+// two neighbouring columns in row `group`, the same eight rows further, and so on eight columns further.
 template <int COUNT>
 struct ExactPart {
-    static constexpr int kHalves = 2, kColumns = COUNT / kHalves;   // of a lane
+    static constexpr int kColumns = COUNT / 2;   // of a lane, each with two sums
     static constexpr int kQuads = 4, kGroups = kWarp / kQuads;
 
     static __device__ __forceinline__ constexpr int half(int i) { return i / 2 % 2; }
@@ -148,7 +148,7 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
                                           int k, float (&x)[COUNT]) {
     using Part = ExactPart<COUNT>;
     constexpr int kColumns = Part::kColumns, kQuads = Part::kQuads, kGroups = Part::kGroups;
-    constexpr int kFew = 4;   // rows or columns, one by one; about as many cost as much as all at once
+    constexpr int kFew = 4;   // rows or columns; more than about these take longer one by one than all at once
     const int lane = ptx::recompute(threadIdx.x) % kWarp;   // and what follows from it, so that nothing is kept for here
     const int group = lane / kQuads, quad = lane % kQuads;
 

@@ -384,7 +384,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
 
 }  // namespace
 
-// NAME, blocks a multiprocessor, products, block tile, warp tile, stages.
+// NAME, blocks that a multiprocessor has registers for, products, block tile, warp tile, stages.
 #define GEMM_MMA(NAME, BLOCKS, ...)                                                                                    \
     enum : int { NAME##_shared = Shape<__VA_ARGS__>::SHARED_BYTES };                                                   \
     extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::THREADS, BLOCKS)                                  \

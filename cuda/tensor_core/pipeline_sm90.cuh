@@ -394,8 +394,11 @@ __device__ __forceinline__ void visit_fragments(const char* tile, const Place<CO
 template <typename CONFIG>
 __device__ __forceinline__ void repair(const GemmArgs& args, const Place<CONFIG>& place, int row_r, int row_s,
                                        int batch, int k_begin, int k_end, float (&sum)[CONFIG::ACCUMULATORS]) {
-    // More, and registers that the main loop needs would be spilled.
-    constexpr int kPart = 8, kAhead = CONFIG::ACCUMULATORS > 64 ? 1 : 2;
+    // More, and registers that the main loop needs would be spilled. Of operands that are not contiguous along k every element
+    // has an address.
+    constexpr bool kCrowded = CONFIG::ACCUMULATORS > 64;
+    constexpr int kPart = kCrowded && CONFIG::MAJOR == Major::kRows ? 4 : 8;
+    constexpr int kAhead = kCrowded || CONFIG::S_MAJOR == Major::kRows ? 1 : 2;
     if (all_finite(sum)) return;
     const auto operand = [&](const GemmOperand& from, Major major, int rows, int64_t row_stride, int64_t k_stride) {
         if (major == Major::kK) k_stride = 1;
