@@ -996,68 +996,239 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
     }
 }
 
+/// What is planted among ordinary numbers: what is not finite, what TF32 rounds to an infinity, and what makes NaN of one.
+const SPECIALS: [f32; 6] = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN, 0.0];
+/// Sums of magnitudes above this may overflow on their way, or not, as the order of additions has it.
+const SURELY_FINITE: f64 = 0.9 * f32::MAX as f64;
+
+/// A size up to `most`; small ones are as likely as large ones.
+fn drawn_size(rng: &mut StdRng, most: usize) -> usize {
+    let bits = rng.random_range(0.0..=(most as f64).log2());
+    (bits.exp2().round() as usize).clamp(1, most)
+}
+
+/// A rows × cols matrix in either storage order, dense or padded, or every second element of a larger one, and the elements
+/// that it takes, up to the next multiple of 16 bytes.
+fn drawn_layout(rng: &mut StdRng, rows: usize, cols: usize) -> (OperandLayout, i64) {
+    let along_rows = rng.random_bool(0.5);
+    let (line, lines) = if along_rows { (cols, rows) } else { (rows, cols) };
+    let stride = match rng.random_range(0..4) {
+        0 => line,
+        1 | 2 => line.next_multiple_of(4) + 4 * rng.random_range(0..2),
+        _ => line + rng.random_range(1..4),
+    };
+    let (layout, reach) = match (along_rows, rng.random_bool(0.1)) {
+        (_, true) => (OperandLayout::strided(2 * cols as i64 + 1, 2), rows * (2 * cols + 1)),
+        (true, false) => (OperandLayout::row_major(stride), stride * lines),
+        (false, false) => (OperandLayout::col_major(stride), stride * lines),
+    };
+    (aligned_for(DType::F32, layout, 0), reach.next_multiple_of(4) as i64)
+}
+
+/// A product of up to `MOST_PRODUCTS` multiplications: any shape, half of them with sums long enough for three products of
+/// TF32, a third of them a batch, in which A or B may be the same everywhere.
+fn drawn_product(rng: &mut StdRng) -> GemmProblem {
+    const MOST_PRODUCTS: usize = 6_000_000;
+    const THREE_PRODUCTS_FROM: usize = 384;
+    const MOST_K: usize = 3000;
+    let k = match rng.random_bool(0.5) {
+        true => rng.random_range(THREE_PRODUCTS_FROM..=MOST_K),
+        false => drawn_size(rng, MOST_K),
+    };
+    let batch = match rng.random_range(0..3) {
+        0 => [rng.random_range(1..3), rng.random_range(1..4)],
+        _ => [1, 1],
+    };
+    let left = MOST_PRODUCTS / (k * batch[0] * batch[1]);
+    let short = drawn_size(rng, 300);
+    let long = drawn_size(rng, (left / short).min(2000));
+    let (m, n) = match rng.random_bool(0.5) {
+        true => (short, long),
+        false => (long, short),
+    };
+    let (a, a_reach) = drawn_layout(rng, m, k);
+    let (b, b_reach) = drawn_layout(rng, k, n);
+    let mut problem = GemmProblem::new(m, n, k, a, b);
+    problem.batch_dims = [1, 1, batch[0], batch[1]];
+    let dense = |reach: i64| [0, 0, batch[1] as i64 * reach, reach];
+    let same = rng.random_range(0..4);
+    problem.a.batch_strides = if same == 0 { [0; MAX_BATCH_DIMS] } else { dense(a_reach) };
+    problem.b.batch_strides = if same == 1 { [0; MAX_BATCH_DIMS] } else { dense(b_reach) };
+    problem.d.batch_strides = dense((m * n) as i64);
+    if !(m * n).is_multiple_of(4) {
+        problem.d = problem.d.with_align(4);
+    }
+    problem
+}
+
+impl Operand<f32> {
+    /// Plants special values at drawn places of this rows × cols operand: single ones, and runs along a row or a column. The
+    /// largest numbers only come singly.
+    fn plant(&mut self, stream: &Arc<CudaStream>, rng: &mut StdRng, problem: &GemmProblem, rows: usize, cols: usize) {
+        for _ in 0..[0, 1, 1, 2, 5, 40][rng.random_range(0..6)] {
+            let value = SPECIALS[rng.random_range(0..SPECIALS.len())];
+            let base = batch_offset(problem, &self.layout, rng.random_range(0..problem.batch()));
+            let (row, col) = (rng.random_range(0..rows), rng.random_range(0..cols));
+            let [down, along] = match rng.random_range(0..4) {
+                0 if value.abs() != f32::MAX => [rng.random_range(1..=rows - row), 1],
+                1 if value.abs() != f32::MAX => [1, rng.random_range(1..=cols - col)],
+                _ => [1, 1],
+            };
+            for (row, col) in (row..row + down).flat_map(|row| (col..col + along).map(move |col| (row, col))) {
+                let at = base + row as i64 * self.layout.row_stride + col as i64 * self.layout.col_stride;
+                self.host[self.offset + at as usize] = value;
+            }
+        }
+        self.device = stream.clone_htod(&self.host).expect("upload");
+    }
+}
+
+/// The elements of a result as FP64 has them: place, value, and the sum of the magnitudes of products that are finite.
+fn special_results(problem: &GemmProblem, a: &Operand<f32>, b: &Operand<f32>) -> Vec<(usize, f64, f64)> {
+    let (m, n, k) = (problem.m, problem.n, problem.k);
+    let mut places = Vec::new();
+    walk(problem, &problem.d, m, n, |at| places.push(at));
+    let mut places = places.into_iter();
+    let mut results = Vec::new();
+    for batch in 0..problem.batch() {
+        let line = |operand: &Operand<f32>, start: i64, step: i64| -> Vec<f64> {
+            let first = operand.offset as i64 + batch_offset(problem, &operand.layout, batch) + start;
+            (0..k as i64)
+                .map(|i| operand.host[(first + i * step) as usize] as f64)
+                .collect()
+        };
+        let columns: Vec<_> = (0..n as i64)
+            .map(|col| line(b, col * b.layout.col_stride, b.layout.row_stride))
+            .collect();
+        for row in 0..m as i64 {
+            let row = line(a, row * a.layout.row_stride, a.layout.col_stride);
+            for column in &columns {
+                let (mut sum, mut magnitude) = (0.0, 0.0);
+                for (x, y) in row.iter().zip(column) {
+                    sum += x * y;
+                    if (x * y).is_finite() {
+                        magnitude += (x * y).abs();
+                    }
+                }
+                results.push((places.next().expect("as many places as elements"), sum, magnitude));
+            }
+        }
+    }
+    results
+}
+
+/// Every way in which a product is computed, at every precision: sums of one to 3000 products, k whole, cut by clusters and by
+/// stream-K, batches, few rows and columns. NaN, either infinity or neither: each result is what FP32 arithmetic says, and a
+/// second run gives the same bits.
 #[test]
 fn special_values_go_where_ieee_arithmetic_sends_them() {
+    const CASES: u64 = 160;
+    const PLANS: usize = 12; // of a case and precision, drawn among all
     let Some(stream) = stream_or_skip("special_values_go_where_ieee_arithmetic_sends_them") else {
         return;
     };
     let device = *CurrentContext::get().unwrap().info();
-    let (m, n, k) = (67, 72, 36);
-    for spec in chosen_kernels().filter(|spec| spec.dtype == DType::F32) {
-        // Kernels for few rows or columns get as many as they take.
-        let at_most = |limit: u32, size: usize| if limit == 0 { size } else { size.min(limit as usize) };
-        let (m, n) = (at_most(spec.needs.max_m, m), at_most(spec.needs.max_n, n));
-        let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
-        for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
-            let mut problem = GemmProblem::new(m, n, k, a, b);
-            if spec.arithmetic == Arithmetic::Tf32 {
-                problem.precision = Precision::Tf32;
-            }
-            let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
-                continue;
-            };
-            let case = Case {
+    let (mut complaints, mut ran) = (Vec::new(), 0);
+    let (mut nan, mut infinite, mut finite, mut not_judged) = (0, [0; 2], 0, 0);
+    // Plans of tensor cores for long sums and with k in slices, with stream-K, of batches and for few rows or columns.
+    let mut ways = [0; 5];
+    for seed in (0..CASES).step_by(every()) {
+        let mut rng = rng(seed);
+        let mut problem = drawn_product(&mut rng);
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let mut a = Operand::<f32>::new(&stream, &mut rng, &problem, problem.a, m, k, 0);
+        let mut b = Operand::<f32>::new(&stream, &mut rng, &problem, problem.b, k, n, 0);
+        a.plant(&stream, &mut rng, &problem, m, k);
+        b.plant(&stream, &mut rng, &problem, k, n);
+        let results = special_results(&problem, &a, &b);
+        let mut prepared = Prepared {
+            case: Case {
                 problem,
                 offset: 0,
                 alpha: 1.0,
                 beta: 0.0,
+            },
+            a,
+            b,
+            c: None,
+            residual: None,
+            bias: None,
+            expected: Vec::new(),
+            d_len: problem.batch() * m * n,
+        };
+        for precision in Precision::ALL {
+            problem.precision = precision;
+            prepared.case.problem = problem;
+            let folded = problem.folded();
+            let mut plans: Vec<Plan> = chosen_kernels()
+                .filter(|spec| spec.dtype == DType::F32 && spec.refusal(&folded, &device).is_none())
+                .flat_map(|spec| Plan::variants(spec, folded, &device))
+                .filter(Plan::is_built)
+                .collect();
+            while plans.len() > PLANS {
+                plans.swap_remove(rng.random_range(0..plans.len()));
+            }
+            let rounding = match precision {
+                Precision::Tf32 => TF32_ERROR,
+                _ => 0.0,
             };
-            let mut prepared = Prepared::<f32>::new(&stream, case, 99);
-            // Row 3 of A gets an infinity, row 40 a NaN; column 11 of B minus infinity, column 66 a NaN.
-            let place = |layout: &OperandLayout, row: usize, col: usize| {
-                row * layout.row_stride as usize + col * layout.col_stride as usize
-            };
-            prepared.a.host[place(&a, 3 % m, 8)] = f32::INFINITY;
-            prepared.a.host[place(&a, 40 % m, 34)] = f32::NAN;
-            prepared.b.host[place(&b, 20, 11 % n)] = f32::NEG_INFINITY;
-            prepared.b.host[place(&b, 0, 66 % n)] = f32::NAN;
-            prepared.a.device = stream.clone_htod(&prepared.a.host).unwrap();
-            prepared.b.device = stream.clone_htod(&prepared.b.host).unwrap();
-            for plan in Plan::variants(spec, plan.problem, &device) {
+            let relative = C0 * f64::from(f32::EPSILON) * (k as f64).sqrt() + rounding;
+            for plan in plans {
+                let tensor_cores = plan.kernel.arithmetic != Arithmetic::Ffma;
+                let streams = plan.kernel.needs.max_m + plan.kernel.needs.max_n > 0;
+                for (count, met) in ways.iter_mut().zip([
+                    plan.kernel.arithmetic == Arithmetic::Tf32x3 && k >= 384,
+                    tensor_cores && plan.split_k > 1,
+                    plan.stream_k.is_some(),
+                    problem.batch() > 1,
+                    streams,
+                ]) {
+                    *count += usize::from(met);
+                }
+                ran += 1;
                 let d = prepared.run(&stream, &plan);
-                for row in 0..m {
-                    for col in 0..n {
-                        let reference: f64 = (0..k)
-                            .map(|i| prepared.a.at(&problem, 0, row, i) * prepared.b.at(&problem, 0, i, col))
-                            .sum();
-                        let value = d[row * n + col] as f64;
-                        let same = match reference {
-                            r if r.is_nan() => value.is_nan(),
-                            r if r.is_infinite() => value == r,
-                            r => {
-                                (value - r).abs()
-                                    < if problem.precision == Precision::Tf32 {
-                                        5e-2
-                                    } else {
-                                        1e-2
-                                    }
-                            }
-                        };
-                        assert!(same, "{plan}: D({row}, {col}) is {value}, not {reference}");
+                let wrong = results.iter().find(|&&(place, reference, magnitude)| {
+                    let value = f64::from(d[place]);
+                    if reference.is_nan() {
+                        nan += 1;
+                        !value.is_nan()
+                    } else if magnitude > SURELY_FINITE {
+                        not_judged += 1;
+                        false
+                    } else if reference.is_infinite() {
+                        infinite[usize::from(reference < 0.0)] += 1;
+                        value != reference
+                    } else {
+                        finite += 1;
+                        let off = (value - reference).abs();
+                        off.is_nan() || off > relative * magnitude
                     }
+                });
+                if let Some((place, reference, _)) = wrong {
+                    let (row, col) = (place % (m * n) / n, place % n);
+                    complaints.push(format!(
+                        "seed {seed}: {plan}, {problem:?}: D({row}, {col}) of matrix {} is {}, not {reference}",
+                        place / (m * n),
+                        d[*place]
+                    ));
+                }
+                let again = prepared.run(&stream, &plan);
+                if d.iter().zip(&again).any(|(x, y)| x.bits() != y.bits()) {
+                    complaints.push(format!("seed {seed}: {plan}: a second run gave other bits"));
                 }
             }
         }
+    }
+    println!(
+        "{ran} plans, {nan} NaN, {infinite:?} infinities, {finite} finite, {not_judged} not judged; long sums, slices, \
+         stream-K, batches, few rows or columns: {ways:?}"
+    );
+    assert_none_wrong(&complaints);
+    if every() == 1 && std::env::var_os("CANDLE_SGEMM_TEST_KERNEL").is_none() {
+        assert!(nan > 0 && infinite[0] > 0 && infinite[1] > 0 && finite > 0 && not_judged < finite);
+        // Clusters and stream-K need what Hopper's kernels have.
+        let expected = if device.compute_capability == 90 { 5 } else { 1 };
+        assert!(ways.iter().filter(|&&count| count > 0).count() >= expected, "{ways:?}");
     }
 }
 

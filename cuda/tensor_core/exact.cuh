@@ -1,34 +1,264 @@
-// FP32 sums for the few elements where the tensor core's are no use: those that are not finite.
+// FP32 sums for the elements where the tensor core's are no use: those that are not finite.
 //
 // Splitting or rounding an operand may turn Inf into Inf + NaN and a number near FLT_MAX into Inf, so a sum that saw one
 // may be NaN, or Inf, where FP32 arithmetic says something else; but it is never finite. So what is finite is right, and
-// the rest is computed again.
+// the rest is computed again, by the warp that holds it, from global memory.
+//
+// A warp goes through its sums in parts of 16 rows of R by 16 rows of S (a few kernels take 8). Where few of the rows, or few
+// of the columns, of a part have something to compute again, as after one Inf in an operand, it takes these one by one; else
+// all 256 sums at once, 16 a lane, so that 8 loads of 16 bytes feed 64 FFMA. Lanes that share sums take different k, and
+// neighbours in k lie in neighbouring lanes: what is contiguous along k is read in whole sectors. The order of additions
+// depends on nothing but the places of what is not finite.
 #pragma once
 
+#include "../common/epilogue.cuh"
 #include "../common/gemm_args.cuh"
+#include "../common/ptx.cuh"
 
 namespace {
 
 constexpr int kWarp = 32;
+constexpr float kNaN = __builtin_nanf("");
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823466e+38f; }
 
-// Σ a(row, k)·b(k, col) over a range of k in FP32, by the 32 lanes of a warp together.
-__device__ __forceinline__ float warp_dot(const GemmArgs& args, int batch, int row, int col, int k_begin, int k_end) {
-    const float* a = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch) +
-                     row * args.a.row_stride;
-    const float* b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch) +
-                     col * args.b.col_stride;
-    constexpr unsigned kAll = 0xFFFFFFFFu;
-    float sum = 0.0f;
-    for (int first = k_begin; first < k_end; first += kWarp) {
-        const int k = first + threadIdx.x % kWarp;
-        if (k < k_end) sum = fmaf(a[k * args.a.col_stride], b[k * args.b.row_stride], sum);
-        if (__any_sync(kAll, isnan(sum))) break;   // NaN stays NaN
+// One of the two matrices that a block multiplies, over its slice of k.
+struct ExactOperand {
+    const float* data;              // (row 0, first k)
+    int64_t row_stride, k_stride;
+    int rows;
+    bool vectors;                   // k_stride is 1, and rows start on 16 bytes
+
+    // Past the last row: that one, whose sums nobody takes.
+    __device__ __forceinline__ const float* at(int row, int k) const {
+        return data + min(row, rows - 1) * row_stride + k * k_stride;
     }
+    // Four neighbours in k, and goes on to those after `step` of k.
+    template <int STEP>
+    __device__ __forceinline__ float4 take(const float*& at) const {
+        if (vectors) {
+            const float4 x = *reinterpret_cast<const float4*>(at);
+            at += STEP;
+            return x;
+        }
+        float x[kVector];
 #pragma unroll
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kAll, sum, distance);
-    return sum;
+        for (int i = 0; i < kVector; ++i) {   // one address at a time, none of them kept
+            x[i] = *at;
+            at += i + 1 < kVector ? k_stride : (STEP - kVector + 1) * k_stride;
+        }
+        return make_float4(x[0], x[1], x[2], x[3]);
+    }
+};
+
+// Adds products of R and S to the sums of ROWS rows by COLS columns. The K_LANES lanes that share these sums, of which this
+// one has number `k_lane`, take four k each in turn, AHEAD turns with their loads under way together. r_at and s_at are the
+// rows at this lane's first k. Returns as soon as all sums of the warp are NaN, and may be called with sums that are: NaN
+// stays NaN.
+template <int K_LANES, int AHEAD, int ROWS, int COLS>
+__device__ __forceinline__ void add_products(const ExactOperand& r, const ExactOperand& s, const float* (&r_at)[ROWS],
+                                             const float* (&s_at)[COLS], int k_lane, int k, float (&sum)[ROWS][COLS]) {
+    constexpr int kTurn = K_LANES * kVector, kOnce = AHEAD * kTurn;
+    constexpr int kStretch = kOnce < 32 ? 32 : kOnce;   // of k between two looks for sums that are not NaN
+    static_assert(kStretch % kOnce == 0, "a stretch is whole turns");
+    int left = k;
+    for (; left >= kStretch; left -= kStretch) {
+#pragma unroll 1
+        for (int turns = 0; turns < kStretch / kOnce; ++turns) {
+            float4 x[AHEAD][ROWS], y[AHEAD][COLS];
+#pragma unroll
+            for (int ahead = 0; ahead < AHEAD; ++ahead) {
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i) x[ahead][i] = r.take<kTurn>(r_at[i]);
+#pragma unroll
+                for (int j = 0; j < COLS; ++j) y[ahead][j] = s.take<kTurn>(s_at[j]);
+            }
+#pragma unroll
+            for (int ahead = 0; ahead < AHEAD; ++ahead) {
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+                    for (int j = 0; j < COLS; ++j) {
+                        sum[i][j] = fmaf(x[ahead][i].x, y[ahead][j].x, sum[i][j]);
+                        sum[i][j] = fmaf(x[ahead][i].y, y[ahead][j].y, sum[i][j]);
+                        sum[i][j] = fmaf(x[ahead][i].z, y[ahead][j].z, sum[i][j]);
+                        sum[i][j] = fmaf(x[ahead][i].w, y[ahead][j].w, sum[i][j]);
+                    }
+                }
+            }
+        }
+        float number = kNaN;   // a sum that is none, if there is one
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < COLS; ++j) number = fminf(number, sum[i][j]);
+        if (__all_sync(kWholeWarp, isnan(number))) return;
+    }
+    // The rest of k, one at a time.
+    const int back = k_lane * (kVector - 1);
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) r_at[i] -= back * r.k_stride;
+#pragma unroll
+    for (int j = 0; j < COLS; ++j) s_at[j] -= back * s.k_stride;
+#pragma unroll 1
+    for (int at = k_lane; at < left; at += K_LANES) {
+        float x[ROWS], y[COLS];
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            x[i] = *r_at[i];
+            r_at[i] += K_LANES * r.k_stride;
+        }
+#pragma unroll
+        for (int j = 0; j < COLS; ++j) {
+            y[j] = *s_at[j];
+            s_at[j] += K_LANES * s.k_stride;
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < COLS; ++j) sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
+    }
+}
+
+// The sum of a number over the lanes that differ in these bits of their numbers.
+template <int FIRST_BIT, int LAST_BIT>
+__device__ __forceinline__ float sum_over_lanes(float x) {
+#pragma unroll
+    for (int bit = FIRST_BIT; bit <= LAST_BIT; bit *= 2) x += __shfl_xor_sync(kWholeWarp, x, bit);
+    return x;
+}
+
+// Which of the sums of a part, 16 rows of R by 2·COUNT rows of S (here: columns), lane 4·group + quad of a warp has: those of
+// two neighbouring columns in row `group`, the same eight rows further, and so on eight columns further.
+template <int COUNT>
+struct ExactPart {
+    static constexpr int kColumns = COUNT / 2;   // of a lane, each with two sums
+    static constexpr int kQuads = 4, kGroups = kWarp / kQuads;
+
+    static __device__ __forceinline__ constexpr int half(int i) { return i / 2 % 2; }
+    static __device__ __forceinline__ constexpr int own_column(int i) { return i / 4 * 2 + i % 2; }   // of kColumns
+    static __device__ __forceinline__ constexpr int index(int half, int j) { return j / 2 * 4 + half * 2 + j % 2; }
+    static __device__ __forceinline__ constexpr int column(int quad, int j) { return j / 2 * 8 + quad * 2 + j % 2; }
+};
+
+// Computes the sums of a part that are not finite again. `row_of(half, group)` is a row of R, `first_s` the first row of S,
+// k the length of the sums.
+template <int AHEAD, int COUNT, typename ROW_OF>
+__device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOperand& s, const ROW_OF& row_of, int first_s,
+                                          int k, float (&x)[COUNT]) {
+    using Part = ExactPart<COUNT>;
+    constexpr int kColumns = Part::kColumns, kQuads = Part::kQuads, kGroups = Part::kGroups;
+    constexpr int kFew = 4;   // rows or columns; more than about these take longer one by one than all at once
+    const int lane = ptx::recompute(threadIdx.x) % kWarp;   // and what follows from it, so that nothing is kept for here
+    const int group = lane / kQuads, quad = lane % kQuads;
+
+    unsigned bad = 0, bad_rows = 0, bad_cols = 0;   // this lane's by index; the part's
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int half = Part::half(i), col = Part::column(quad, Part::own_column(i));
+        if (is_finite(x[i]) || row_of(half, group) >= r.rows || first_s + col >= s.rows) continue;
+        bad |= 1u << i;
+        bad_rows |= 1u << (half * kGroups + group);
+        bad_cols |= 1u << col;
+    }
+    bad_rows = __reduce_or_sync(kWholeWarp, bad_rows);
+    bad_cols = __reduce_or_sync(kWholeWarp, bad_cols);
+    if (bad_rows == 0) return;
+    const int rows = __popc(bad_rows), cols = __popc(bad_cols);
+    // Where a sum starts: what nobody asks for is NaN, so that nobody waits for it.
+    const auto start = [](unsigned wanted, int i) { return (wanted >> i & 1) != 0 ? 0.0f : kNaN; };
+
+    if (rows <= min(cols, kFew)) {
+        // A row: every group of lanes takes other k.
+#pragma unroll 1
+        for (; bad_rows != 0; bad_rows &= bad_rows - 1) {
+            const int row = __ffs(bad_rows) - 1, half = row / kGroups, of_group = row % kGroups;
+            const unsigned wanted = __shfl_sync(kWholeWarp, bad, of_group * kQuads + quad);
+            const float *r_at[1] = {r.at(row_of(half, of_group), group * kVector)}, *s_at[kColumns];
+            float sum[1][kColumns];
+#pragma unroll
+            for (int j = 0; j < kColumns; ++j) {
+                s_at[j] = s.at(first_s + Part::column(quad, j), group * kVector);
+                sum[0][j] = start(wanted, Part::index(half, j));
+            }
+            add_products<kGroups, AHEAD>(r, s, r_at, s_at, group, k, sum);
+#pragma unroll
+            for (int j = 0; j < kColumns; ++j) sum[0][j] = sum_over_lanes<kQuads, kWarp / 2>(sum[0][j]);
+            const unsigned mine = group == of_group ? bad : 0;
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                if (Part::half(i) == half && (mine >> i & 1) != 0) x[i] = sum[0][Part::own_column(i)];
+            }
+        }
+    } else if (cols <= kFew) {
+        // A column: the four lanes of a group take other k.
+#pragma unroll 1
+        for (; bad_cols != 0; bad_cols &= bad_cols - 1) {
+            const int col = __ffs(bad_cols) - 1, of_quad = col / 2 % kQuads, j = col / 8 * 2 + col % 2;
+            const unsigned wanted = __shfl_sync(kWholeWarp, bad, group * kQuads + of_quad);
+            const float *r_at[2] = {r.at(row_of(0, group), quad * kVector), r.at(row_of(1, group), quad * kVector)};
+            const float* s_at[1] = {s.at(first_s + col, quad * kVector)};
+            float sum[2][1] = {{start(wanted, Part::index(0, j))}, {start(wanted, Part::index(1, j))}};
+            add_products<kQuads, AHEAD>(r, s, r_at, s_at, quad, k, sum);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) sum[half][0] = sum_over_lanes<1, kQuads / 2>(sum[half][0]);
+            const unsigned mine = quad == of_quad ? bad : 0;
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                if (Part::own_column(i) == j && (mine >> i & 1) != 0) x[i] = sum[Part::half(i)][0];
+            }
+        }
+    } else {
+        // All: two groups of lanes share the rows of both and take other k.
+        const int odd = group % 2;
+        const unsigned others = __shfl_xor_sync(kWholeWarp, bad, kQuads);
+        const unsigned wanted[2] = {odd ? others : bad, odd ? bad : others};
+        const float *r_at[4], *s_at[kColumns];
+        float sum[4][kColumns];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            r_at[i] = r.at(row_of(i % 2, group - odd + i / 2), odd * kVector);
+#pragma unroll
+            for (int j = 0; j < kColumns; ++j) sum[i][j] = start(wanted[i / 2], Part::index(i % 2, j));
+        }
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) s_at[j] = s.at(first_s + Part::column(quad, j), odd * kVector);
+        add_products<2, AHEAD>(r, s, r_at, s_at, odd, k, sum);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            const int half = Part::half(i), j = Part::own_column(i);
+            const float even_row = sum[half][j], odd_row = sum[2 + half][j];
+            const float all = (odd ? odd_row : even_row) + __shfl_xor_sync(kWholeWarp, odd ? even_row : odd_row, kQuads);
+            if ((bad >> i & 1) != 0) x[i] = all;
+        }
+    }
+}
+
+// Whether all of these are numbers, and finite, in all lanes of the warp.
+template <int COUNT>
+__device__ __forceinline__ bool all_finite(const float (&x)[COUNT]) {
+    float probe = 0.0f;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) probe = fmaf(x[i], 0.0f, probe);   // NaN if any is Inf or NaN
+    return !__any_sync(kWholeWarp, isnan(probe));
+}
+
+// Hands out the sums of a warp part by part: visit(number of the part, its sums). They pass by like a drum, so that there is
+// one copy of what visit does.
+template <int PART, int COUNT, typename VISIT>
+__device__ __forceinline__ void visit_parts(float (&sum)[COUNT], const VISIT& visit) {
+    static_assert(COUNT % PART == 0, "every turn of the drum has a part");
+#pragma unroll 1
+    for (int part = 0; part < COUNT / PART; ++part) {
+        float now[PART];
+#pragma unroll
+        for (int i = 0; i < PART; ++i) now[i] = sum[i];
+        visit(part, now);
+#pragma unroll
+        for (int i = 0; i + PART < COUNT; ++i) sum[i] = sum[i + PART];
+#pragma unroll
+        for (int i = 0; i < PART; ++i) sum[COUNT - PART + i] = now[i];
+    }
 }
 
 }  // namespace

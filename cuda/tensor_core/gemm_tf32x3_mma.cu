@@ -288,51 +288,34 @@ __device__ __forceinline__ void accumulate(const GemmArgs& args, const ffma_gemm
 
 // ---- after the sums ---------------------------------------------------------------------------------------------
 
-// Calls visit(row, col, x) for each group of four sums, x being those at (row, col), (row, col + 1), (row + 8, col) and
-// (row + 8, col + 1). The groups pass by like a drum, so that there is one copy of what visit does.
-template <typename SHAPE, typename VISIT>
-__device__ __forceinline__ void visit_sums(typename SHAPE::Sums& sums, int row, int col, VISIT visit) {
-    constexpr int kGroups = SHAPE::TILES_M * SHAPE::TILES_N;
-    float(&group)[kGroups][4] = reinterpret_cast<float(&)[kGroups][4]>(sums);
-#pragma unroll 1
-    for (int i = 0; i < kGroups; ++i) {
-        float x[4] = {group[0][0], group[0][1], group[0][2], group[0][3]};
-        visit(row + i / SHAPE::TILES_N * kMmaM, col + i % SHAPE::TILES_N * kMmaN, x);
-#pragma unroll
-        for (int j = 0; j + 1 < kGroups; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) group[j][e] = group[j + 1][e];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) group[kGroups - 1][e] = x[e];
-    }
+template <typename SHAPE>
+using FlatSums = float[SHAPE::TILES_M * SHAPE::TILES_N * 4];
+
+// Calls visit(row, col, x) for parts of the sums in turn: PART of those of 16 rows, in groups of four, the first of which are
+// those at (row, col), (row, col + 1), (row + 8, col) and (row + 8, col + 1), the next eight columns further.
+template <typename SHAPE, int PART, typename VISIT>
+__device__ __forceinline__ void visit_sums(typename SHAPE::Sums& sums, int row, int col, const VISIT& visit) {
+    constexpr int kParts = SHAPE::TILES_N * 4 / PART;   // of 16 rows
+    visit_parts<PART>(reinterpret_cast<FlatSums<SHAPE>&>(sums), [&](int part, float (&x)[PART]) {
+        visit(row + part / kParts * kMmaM, col + part % kParts * (PART / 4 * kMmaN), x);
+    });
 }
 
-// Recomputes the sums that are not finite; (row, col) is the place of this lane's first.
+// Recomputes the sums that are not finite; (row, col) is the place of the warp's first.
 template <typename SHAPE>
 __device__ __forceinline__ void repair(const GemmArgs& args, const ffma_gemm::WorkUnit& work, int row, int col,
                                        typename SHAPE::Sums& sums) {
-    constexpr unsigned kAll = 0xFFFFFFFFu;
-    float probe = 0.0f;
-#pragma unroll
-    for (int i = 0; i < SHAPE::TILES_M; ++i)
-#pragma unroll
-        for (int j = 0; j < SHAPE::TILES_N; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) probe = fmaf(sums[i][j][e], 0.0f, probe);   // NaN if any is Inf or NaN
-    if (!__any_sync(kAll, isnan(probe))) return;
-    visit_sums<SHAPE>(sums, row, col, [&](int first_row, int first_col, float (&x)[4]) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const int r = first_row + e / 2 * 8, c = first_col + e % 2;
-            unsigned bad = __ballot_sync(kAll, !is_finite(x[e]) && r < args.m && c < args.n);
-            while (bad != 0) {
-                const int owner = __ffs(bad) - 1;
-                bad &= bad - 1;
-                const float exact = warp_dot(args, work.batch, __shfl_sync(kAll, r, owner), __shfl_sync(kAll, c, owner),
-                                             work.k_begin, work.k_end);
-                if (static_cast<int>(threadIdx.x % kWarp) == owner) x[e] = exact;
-            }
-        }
+    constexpr int kPart = 8, kAhead = 1;   // more would cost the kernel registers
+    if (all_finite(reinterpret_cast<FlatSums<SHAPE>&>(sums))) return;
+    const auto operand = [&](const ffma_gemm::Source& from) {
+        const float* data = from.data + work.k_begin * from.k_stride;
+        return ExactOperand{data, from.row_stride, from.k_stride, from.rows, from.along_k() && from.vectors()};
+    };
+    const ExactOperand a = operand(ffma_gemm::Source::of_a(args, work.batch));
+    const ExactOperand b = operand(ffma_gemm::Source::of_b(args, work.batch));
+    visit_sums<SHAPE, kPart>(sums, row, col, [&](int first_row, int first_col, float (&x)[kPart]) {
+        const auto row_of = [&](int half, int group) { return first_row + half * 8 + group; };
+        recompute<kAhead>(a, b, row_of, first_col, work.k_end - work.k_begin, x);
     });
 }
 
@@ -361,7 +344,7 @@ __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, 
         }
         return;
     }
-    visit_sums<SHAPE>(sums, row, col, [&](int r, int c, const float (&x)[4]) {
+    visit_sums<SHAPE, 4>(sums, row, col, [&](int r, int c, const float (&x)[4]) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) epilogue.store(args, r + e / 2 * 8, c + e % 2, x[e]);
     });
@@ -394,14 +377,14 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
             accumulate<SHAPE, false, false>(args, work, shared, warp_row, warp_col, sums);
         }
     }
-    const int row = work.row + warp_row + group, col = work.col + warp_col + quad * 2;
+    const int row = work.row + warp_row, col = work.col + warp_col;
     repair<SHAPE>(args, work, row, col, sums);
-    store<SHAPE>(args, work.batch, row, col, sums);
+    store<SHAPE>(args, work.batch, row + group, col + quad * 2, sums);
 }
 
 }  // namespace
 
-// NAME, blocks a multiprocessor, products, block tile, warp tile, stages.
+// NAME, blocks that a multiprocessor has registers for, products, block tile, warp tile, stages.
 #define GEMM_MMA(NAME, BLOCKS, ...)                                                                                    \
     enum : int { NAME##_shared = Shape<__VA_ARGS__>::SHARED_BYTES };                                                   \
     extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::THREADS, BLOCKS)                                  \
@@ -410,6 +393,6 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     }
 
 GEMM_MMA(gemm_tf32x3_mma_128x128, 1, 3, 128, 128, 64, 32, 3)
-GEMM_MMA(gemm_tf32x3_mma_64x64, 2, 3, 64, 64, 32, 32, 3)
+GEMM_MMA(gemm_tf32x3_mma_64x64, 3, 3, 64, 64, 32, 32, 3)
 GEMM_MMA(gemm_tf32_mma_128x128, 1, 1, 128, 128, 64, 64, 3)
-GEMM_MMA(gemm_tf32_mma_64x64, 2, 1, 64, 64, 32, 32, 3)
+GEMM_MMA(gemm_tf32_mma_64x64, 4, 1, 64, 64, 32, 32, 3)

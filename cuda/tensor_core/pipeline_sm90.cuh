@@ -390,33 +390,30 @@ __device__ __forceinline__ void visit_fragments(const char* tile, const Place<CO
 
 // ---- non-finite sums -------------------------------------------------------------------------------------------
 
-// Replaces the sums that are not finite by what FP32 arithmetic says. Rare, so small rather than fast: the registers
-// are turned around like a drum, so that one copy of the code serves all of them.
+// Replaces the sums that are not finite by what FP32 arithmetic says.
 template <typename CONFIG>
 __device__ __forceinline__ void repair(const GemmArgs& args, const Place<CONFIG>& place, int row_r, int row_s,
                                        int batch, int k_begin, int k_end, float (&sum)[CONFIG::ACCUMULATORS]) {
-    constexpr unsigned kAll = 0xFFFFFFFFu;
-    float probe = 0.0f;
-#pragma unroll
-    for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) probe = fmaf(sum[i], 0.0f, probe);   // NaN if any is Inf or NaN
-    if (!__any_sync(kAll, isnan(probe))) return;
-#pragma unroll 1
-    for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) {
-        const int r = row_r + place.row(i / 2 % 2), s = row_s + place.column(i);
-        const int row = CONFIG::SWAPPED ? s : r, col = CONFIG::SWAPPED ? r : s;
-        float x = sum[0];
-        unsigned bad = __ballot_sync(kAll, !is_finite(x) && row < args.m && col < args.n);
-        while (bad != 0) {
-            const int owner = __ffs(bad) - 1;
-            bad &= bad - 1;
-            const float exact = warp_dot(args, batch, __shfl_sync(kAll, row, owner), __shfl_sync(kAll, col, owner),
-                                         k_begin, k_end);
-            if (place.lane == owner) x = exact;
-        }
-#pragma unroll
-        for (int j = 0; j + 1 < CONFIG::ACCUMULATORS; ++j) sum[j] = sum[j + 1];
-        sum[CONFIG::ACCUMULATORS - 1] = x;
-    }
+    // More, and registers that the main loop needs would be spilled. Of operands that are not contiguous along k every element
+    // has an address.
+    constexpr bool kCrowded = CONFIG::ACCUMULATORS > 64;
+    constexpr int kPart = kCrowded && CONFIG::MAJOR == Major::kRows ? 4 : 8;
+    constexpr int kAhead = kCrowded || CONFIG::S_MAJOR == Major::kRows ? 1 : 2;
+    if (all_finite(sum)) return;
+    const auto operand = [&](const GemmOperand& from, Major major, int rows, int64_t row_stride, int64_t k_stride) {
+        if (major == Major::kK) k_stride = 1;
+        else row_stride = 1;
+        const float* data = static_cast<const float*>(from.data) + batch_offset(args, from, batch) + k_begin * k_stride;
+        return ExactOperand{data, row_stride, k_stride, rows, major == Major::kK};
+    };
+    const auto a = [&](Major major) { return operand(args.a, major, args.m, args.a.row_stride, args.a.col_stride); };
+    const auto b = [&](Major major) { return operand(args.b, major, args.n, args.b.col_stride, args.b.row_stride); };
+    const ExactOperand r = CONFIG::SWAPPED ? b(CONFIG::MAJOR) : a(CONFIG::MAJOR);
+    const ExactOperand s = CONFIG::SWAPPED ? a(CONFIG::S_MAJOR) : b(CONFIG::S_MAJOR);
+    const auto row_of = [&](int half, int group) { return row_r + place.row(half, group); };
+    visit_parts<kPart>(sum, [&](int part, float (&x)[kPart]) {
+        recompute<kAhead>(r, s, row_of, row_s + part * 2 * kPart, k_end - k_begin, x);
+    });
 }
 
 // ---- store -----------------------------------------------------------------------------------------------------
