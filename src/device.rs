@@ -202,6 +202,7 @@ mod cuda {
     use super::{DeviceInfo, Reported};
     use crate::architectures::code_for;
     use crate::error::{Error, Result};
+    use crate::gemm::Lane;
     use crate::modules;
     use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
     use cudarc::driver::{result, DriverError};
@@ -313,7 +314,7 @@ mod cuda {
     /// What the launches share that were captured on one stream for one graph: they run one after the other there.
     struct Captured {
         capture: u64,
-        stream: u64,
+        lane: Lane,
         scratch: Arc<Mutex<Scratch>>,
     }
 
@@ -494,10 +495,10 @@ mod cuda {
         }
 
         /// What launches share that are captured on this stream in this capture.
-        pub(crate) fn graph_scratch(&self, capture: u64, stream: u64) -> Arc<Mutex<Scratch>> {
+        pub(crate) fn graph_scratch(&self, capture: u64, lane: Lane) -> Arc<Mutex<Scratch>> {
             self.free_retired();
             let mut captured = self.0.captured.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = captured.iter().find(|c| (c.capture, c.stream) == (capture, stream));
+            let known = captured.iter().find(|c| (c.capture, c.lane) == (capture, lane));
             if let Some(known) = known {
                 return known.scratch.clone();
             }
@@ -507,7 +508,7 @@ mod cuda {
             let scratch = Arc::<Mutex<Scratch>>::default();
             captured.push(Captured {
                 capture,
-                stream,
+                lane,
                 scratch: scratch.clone(),
             });
             scratch

@@ -10,15 +10,16 @@
 #include "ptx.cuh"
 #include "tile.cuh"
 
-// 1/(1 + e^(−t)), as e^t/(1 + e^t) where t is negative, so that nothing overflows: the denominator is between 1 and 2, and
-// results below 2^-126 are as good as FP32 has them. The remainder of the quick quotient rounds it like an exact one's: the
-// error is that of the exponential and a rounding or two, 2 ulp in all.
+// 1/(1 + e^(−t)): q = e^(−|t|)/(1 + e^(−|t|)) where t is negative, 1 − q where it is not. Nothing overflows, for the denominator is
+// between 1 and 2; results below 2^-126 are as good as FP32 has them; and near 1 only the subtraction rounds, where 1 + e^(−t)
+// would have lost the end of the exponential. The remainder of the quick quotient rounds it like an exact one's.
 __device__ __forceinline__ float sigmoid(float t) {
     const float e = expf(-fabsf(t));
-    const float numerator = t < 0.0f ? e : 1.0f, denominator = 1.0f + e;
+    const float denominator = 1.0f + e;
     const float reciprocal = ptx::reciprocal(denominator);
-    const float quotient = numerator * reciprocal;
-    return fmaf(fmaf(-quotient, denominator, numerator), reciprocal, quotient);
+    const float quotient = e * reciprocal;
+    const float q = fmaf(fmaf(-quotient, denominator, e), reciprocal, quotient);
+    return t < 0.0f ? q : 1.0f - q;
 }
 
 template <Activation ACTIVATION>

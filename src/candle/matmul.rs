@@ -338,7 +338,12 @@ fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
 /// The product by candle's own matmul, for what this crate has no kernel for.
 fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result<Tensor> {
     let shape = result_shape(a.shape(), b.shape())?;
-    let mut product = stock_matmul(a, b, &shape)?;
+    let mut product = stock_matmul(a, b, &shape).map_err(|error| {
+        let (dtype, a, b) = (a.dtype(), a.shape(), b.shape());
+        error.context(format!(
+            "candle's own matmul of {dtype:?} tensors of shapes {a:?} and {b:?}"
+        ))
+    })?;
     if shape.elem_count() == 0 {
         return Ok(product);
     }

@@ -23,3 +23,5 @@ mod workspace;
 pub use kernels::{KernelSpec, TABLE};
 pub use plan::{explain, Plan};
 pub use problem::{Access, Activation, Combine, DType, Epilogue, GemmProblem, OperandLayout, Precision};
+#[cfg(feature = "cuda")]
+pub(crate) use workspace::Lane;

@@ -6,10 +6,11 @@
 //! another one, and it was cleared before the graph runs. What is larger than a kernel's own needs is allocated for one launch.
 
 use super::dealt::COUNTER_BYTES;
-use crate::device::{CurrentContext, Scratch};
+use crate::device::{capture_of, CurrentContext, Scratch};
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 /// Before the counters lies the one that blocks draw their numbers from: `cuda/common/stream_k.cuh` has the same number.
 pub const TICKET_BYTES: usize = 256;
@@ -24,9 +25,9 @@ const MAX_KEPT_BYTES: usize = 34 << 20;
 enum Queue {
     /// A stream that runs, by the driver's number for it.
     Stream(u64),
-    /// A stream that is captured into this graph, by the numbers of stream and capture.
+    /// A stream that is captured into this graph, by the number of the capture.
     Capture {
-        stream: u64,
+        lane: Lane,
         capture: u64,
         graph: sys::CUgraph,
     },
@@ -77,7 +78,7 @@ impl Keeper {
         let kept = match queue {
             Queue::Stream(id) if bytes <= MAX_KEPT_BYTES => context.kept_scratch(id, stream),
             Queue::Stream(_) => None,
-            Queue::Capture { stream, capture, .. } => Some(context.graph_scratch(capture, stream)),
+            Queue::Capture { lane, capture, .. } => Some(context.graph_scratch(capture, lane)),
         };
         Ok(Keeper { queue, kept })
     }
@@ -133,18 +134,29 @@ impl Keeper {
 impl Queue {
     fn of(stream: sys::CUstream) -> Result<Self> {
         let say = |e| Error::driver("asking a stream who it is", e);
+        if let Some((capture, graph)) = capture_of(stream).map_err(say)? {
+            return Ok(Queue::Capture {
+                lane: lane_of(stream),
+                capture,
+                graph,
+            });
+        }
         let mut id = 0;
         // SAFETY: the stream is alive for the length of this call (the caller of `launch` vouches for it), and `id` outlives it.
         unsafe { sys::cuStreamGetId(stream, &mut id) }.result().map_err(say)?;
-        Ok(match crate::device::capture_of(stream).map_err(say)? {
-            Some((capture, graph)) => Queue::Capture {
-                stream: id,
-                capture,
-                graph,
-            },
-            None => Queue::Stream(id),
-        })
+        Ok(Queue::Stream(id))
     }
+}
+
+/// A stream within one capture, which lives as long: the driver does not tell its number then. Its handle, and the thread where
+/// that stands for another stream in each.
+pub type Lane = (usize, Option<ThreadId>);
+
+fn lane_of(stream: sys::CUstream) -> Lane {
+    /// `CU_STREAM_PER_THREAD`
+    const PER_THREAD: usize = 2;
+    let handle = stream as usize;
+    (handle, (handle == PER_THREAD).then(|| std::thread::current().id()))
 }
 
 /// Gives back what a stream keeps, in the stream's order: before it is destroyed.
