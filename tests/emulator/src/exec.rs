@@ -523,6 +523,7 @@ impl Machine<'_> {
         space: Space,
         ty: Ty,
         sem: Sem,
+        wide: bool,
         d: &[u32],
         at: &Addr,
         active: u32,
@@ -582,9 +583,10 @@ impl Machine<'_> {
                     4 => u32::from_le_bytes([part[0], part[1], part[2], part[3]]).into(),
                     _ => u64::from_le_bytes(part[..8].try_into().expect("eight bytes")),
                 };
-                if ty.signed() && size < 4 {
+                if ty.signed() && size < 8 {
                     let by = 64 - 8 * size;
-                    value[lane as usize] = ((value[lane as usize] << by) as i64 >> by) as u32 as u64;
+                    let extended = ((value[lane as usize] << by) as i64 >> by) as u64;
+                    value[lane as usize] = if wide { extended } else { extended & 0xFFFF_FFFF };
                 }
             }
             if sem.strong() {
@@ -601,7 +603,7 @@ impl Machine<'_> {
             }
         }
         for (i, &d) in d.iter().enumerate() {
-            self.put_any(w, d, &values[i], active, ty.wide());
+            self.put_any(w, d, &values[i], active, wide);
         }
         Ok(())
     }
@@ -679,6 +681,7 @@ impl Machine<'_> {
         space: Space,
         ty: Ty,
         sem: Sem,
+        wide: bool,
         s: &[Src],
         at: &Addr,
         active: u32,
@@ -691,7 +694,7 @@ impl Machine<'_> {
             return Err(Fault::new(Kind::Unsupported, "a store of more than eight registers"));
         }
         for (i, &s) in s.iter().enumerate() {
-            values[i] = self.any(w, s, ty.wide());
+            values[i] = self.any(w, s, wide);
         }
         let mut hint = w.hint;
         for lane in lanes(active) {
@@ -934,11 +937,11 @@ impl Machine<'_> {
                 };
                 Self::put_pred(w, *d, if *negate { !value } else { value }, active);
             }
-            Op::Cvt { to, from, mode, d, a, b } => {
-                let a = self.any(w, *a, from.wide());
+            Op::Cvt { to, from, mode, d, d_wide, a, a_wide, b } => {
+                let a = self.any(w, *a, *a_wide);
                 let mut value = [0; 32];
                 match (to, from, b) {
-                    (Ty::U64 | Ty::B64, Ty::U32 | Ty::B32, _) => value = a,
+                    (Ty::U64 | Ty::B64, Ty::U32 | Ty::B32, _) => value = a.map(|x| x & 0xFFFF_FFFF),
                     (Ty::S64 | Ty::U64, Ty::S32, _) => {
                         for lane in 0..32 {
                             value[lane] = a[lane] as i32 as i64 as u64;
@@ -961,7 +964,7 @@ impl Machine<'_> {
                         }
                     }
                 }
-                self.put_any(w, *d, &value, active, to.wide());
+                self.put_any(w, *d, &value, active, *d_wide);
             }
             Op::Pack { ty, d, parts } => {
                 let each = ty.size() * 8 / parts.len() as u32;
@@ -983,8 +986,8 @@ impl Machine<'_> {
                     self.put(w, part, &value, active);
                 }
             }
-            Op::Ld { space, ty, sem, d, at, .. } => self.load(w, *space, *ty, *sem, d, at, active)?,
-            Op::St { space, ty, sem, s, at, .. } => self.store(w, *space, *ty, *sem, s, at, active)?,
+            Op::Ld { space, ty, sem, wide, d, at, .. } => self.load(w, *space, *ty, *sem, *wide, d, at, active)?,
+            Op::St { space, ty, sem, wide, s, at, .. } => self.store(w, *space, *ty, *sem, *wide, s, at, active)?,
             Op::Atom { space, op, ty, sem, d, at, b, c, .. } => {
                 self.atomic(w, *space, *op, *ty, *sem, *d, at, *b, *c, active)?
             }
@@ -2068,14 +2071,14 @@ impl Machine<'_> {
                     }
                 }
             }
-            Op::St { ty, s, .. } if !ty.wide() => {
+            Op::St { wide: false, s, .. } => {
                 for src in s {
                     if let Some(register) = source(src, tags) {
                         return complain(register);
                     }
                 }
             }
-            Op::Ld { ty, d, .. } if !ty.wide() => {
+            Op::Ld { wide: false, d, .. } => {
                 for &d in d {
                     if busy(d, tags) {
                         return complain(d);

@@ -415,13 +415,13 @@ pub enum Op {
     Setp { cmp: Cmp, ty: Ty, ftz: bool, d: u32, q: u32, combine: Option<(BitOp, PredSrc)>, a: Src, b: Src },
     Selp { wide: bool, d: u32, a: Src, b: Src, p: PredSrc },
     Pred { f: Option<BitOp>, negate: bool, d: u32, a: PredSrc, b: PredSrc },
-    Cvt { to: Ty, from: Ty, mode: Mode, d: u32, a: Src, b: Option<Src> },
+    Cvt { to: Ty, from: Ty, mode: Mode, d: u32, d_wide: bool, a: Src, a_wide: bool, b: Option<Src> },
     /// `mov` of several registers into a wider one.
     Pack { ty: Ty, d: u32, parts: Box<[Src]> },
     /// `mov` of a register into several narrower ones.
     Unpack { ty: Ty, a: Src, parts: Box<[u32]> },
-    Ld { space: Space, ty: Ty, sem: Sem, scope: Scope, d: Box<[u32]>, at: Addr },
-    St { space: Space, ty: Ty, sem: Sem, scope: Scope, s: Box<[Src]>, at: Addr },
+    Ld { space: Space, ty: Ty, sem: Sem, scope: Scope, wide: bool, d: Box<[u32]>, at: Addr },
+    St { space: Space, ty: Ty, sem: Sem, scope: Scope, wide: bool, s: Box<[Src]>, at: Addr },
     Atom { space: Space, op: AtomOp, ty: Ty, sem: Sem, scope: Scope, d: u32, at: Addr, b: Src, c: Src },
     Bra { target: u32 },
     Exit,

@@ -728,6 +728,25 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// The class of a register that may be wider than the instruction's type.
+    fn class_of(&self, body: &Body<'a>, raw: &Raw<'a>, otherwise: Class) -> Class {
+        let name = match raw {
+            Raw::Name(name) => name,
+            Raw::Vec(list) => match list.iter().find_map(|raw| match raw {
+                Raw::Name(name) if *name != "_" => Some(name),
+                _ => None,
+            }) {
+                Some(name) => name,
+                None => return otherwise,
+            },
+            _ => return otherwise,
+        };
+        match self.lookup(body, name) {
+            Some(Named::Reg(class @ (Class::Narrow | Class::Wide), _)) => class,
+            _ => otherwise,
+        }
+    }
+
     /// `[base + offset]`
     fn addr(&self, body: &Body<'a>, raw: &Raw<'a>) -> Res<Addr> {
         match raw {
@@ -1080,12 +1099,16 @@ impl<'a> Parser<'a> {
                 if has("satfinite") || has("pack") {
                     return unsupported();
                 }
+                let d_class = self.class_of(body, &o[0], class(to));
+                let a_class = self.class_of(body, &o[1], class(from));
                 Ok(Op::Cvt {
                     to,
                     from,
                     mode,
-                    d: self.dst(body, &o[0], class(to))?,
-                    a: self.src(body, &o[1], class(from))?,
+                    d: self.dst(body, &o[0], d_class)?,
+                    d_wide: d_class == Class::Wide,
+                    a: self.src(body, &o[1], a_class)?,
+                    a_wide: a_class == Class::Wide,
                     b: match o.get(2) {
                         Some(raw) => Some(self.src(body, raw, class(from))?),
                         None => None,
@@ -1100,7 +1123,8 @@ impl<'a> Parser<'a> {
                     ty,
                     sem,
                     scope,
-                    d: self.dst_list(body, &o[0], class(ty))?,
+                    wide: self.class_of(body, &o[0], class(ty)) == Class::Wide,
+                    d: self.dst_list(body, &o[0], self.class_of(body, &o[0], class(ty)))?,
                     at: self.addr(body, &o[1])?,
                 })
             }
@@ -1113,7 +1137,8 @@ impl<'a> Parser<'a> {
                     ty,
                     sem,
                     scope,
-                    s: self.list(body, &o[1], class(ty))?,
+                    wide: self.class_of(body, &o[1], class(ty)) == Class::Wide,
+                    s: self.list(body, &o[1], self.class_of(body, &o[1], class(ty)))?,
                     at: self.addr(body, &o[0])?,
                 })
             }

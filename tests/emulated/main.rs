@@ -1,0 +1,189 @@
+//! Every kernel of both tables without a GPU: their PTX runs in the emulator, under schedules that want it to fail.
+//!
+//! Problems, plans and schedules are drawn by seed; each row of the tables has its turn. `CANDLE_SGEMM_EMULATED_CASES=n` draws
+//! n problems for each row (2 otherwise), `CANDLE_SGEMM_EMULATED_SEED=n` others, and `CANDLE_SGEMM_EMULATED_KERNEL=text` keeps
+//! to kernels whose name contains the text.
+
+mod gemm;
+mod ptx;
+mod transpositions;
+
+use candle_sgemm::gemm::TABLE;
+use candle_sgemm::transpose;
+use ptx::Target;
+use ptx_emulator::Schedule;
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Multiply-adds of a problem, at most, its tiles filled up.
+const MOST_WORK: usize = 6 << 20;
+/// Bytes that a transposition moves, at most.
+const MOST_BYTES: usize = 192 << 10;
+
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+fn chosen(name: &str) -> bool {
+    std::env::var("CANDLE_SGEMM_EMULATED_KERNEL").map_or(true, |text| name.contains(&text))
+}
+
+/// Does `work` for every number below `many`, on all processors.
+fn in_parallel(many: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= many {
+                    return;
+                }
+                work(i);
+            });
+        }
+    });
+}
+
+/// What many runs found.
+#[derive(Default)]
+struct Tally {
+    complaints: Mutex<Vec<String>>,
+    runs: AtomicU64,
+    instructions: AtomicU64,
+    multiply_adds: AtomicU64,
+}
+
+impl Tally {
+    fn ran(&self, report: ptx_emulator::Report) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.instructions.fetch_add(report.thread_instructions, Ordering::Relaxed);
+        self.multiply_adds.fetch_add(report.tensor_multiply_adds, Ordering::Relaxed);
+    }
+
+    fn complain(&self, text: String) {
+        eprintln!("{text}");
+        self.complaints.lock().expect("nobody panics with it").push(text);
+    }
+
+    fn conclude(self, what: &str, started: Instant) {
+        println!(
+            "{what}: {} runs, {:.0} million thread instructions, {:.0} million tensor multiply-adds, {:.0} s",
+            self.runs.load(Ordering::Relaxed),
+            self.instructions.load(Ordering::Relaxed) as f64 * 1e-6,
+            self.multiply_adds.load(Ordering::Relaxed) as f64 * 1e-6,
+            started.elapsed().as_secs_f64(),
+        );
+        let complaints = self.complaints.into_inner().expect("nobody panics with it");
+        let shown = complaints.len().min(5);
+        assert!(complaints.is_empty(), "{} wrong:\n{}", complaints.len(), complaints[..shown].join("\n\n"));
+    }
+}
+
+fn products(target: Target) {
+    let started = Instant::now();
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let many = setting("CANDLE_SGEMM_EMULATED_CASES", 2);
+    let rows: Vec<_> = TABLE.iter().filter(|spec| target.has(spec.file) && chosen(spec.name)).collect();
+    let tally = Tally::default();
+    in_parallel(rows.len(), |i| {
+        let spec = rows[i];
+        let mut rng = StdRng::seed_from_u64(seed ^ (i as u64) << 32);
+        let began = Instant::now();
+        let mut ran = 0;
+        for _ in 0..many {
+            let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MOST_WORK) else {
+                tally.complain(format!("{}: no problem suits it", spec.name));
+                break;
+            };
+            // k whole, and one of the ways to cut it.
+            let mut picks = vec![0];
+            if plans.len() > 1 {
+                picks.push(rng.random_range(1..plans.len()));
+            }
+            for pick in picks {
+                let case = gemm::Case::new(plans[pick], target, device, offset, rng.next_u64());
+                let first = match case.check(Schedule::drawn(rng.next_u64())) {
+                    Ok((d, report)) => {
+                        tally.ran(report);
+                        ran += 1;
+                        d
+                    }
+                    Err(wrong) => {
+                        tally.complain(format!("{case}:\n{wrong}"));
+                        continue;
+                    }
+                };
+                if rng.random_bool(0.3) {
+                    match case.check(Schedule::drawn(rng.next_u64())) {
+                        Ok((d, report)) => {
+                            tally.ran(report);
+                            if d.iter().zip(&first).any(|(x, y)| x.to_bits() != y.to_bits() && !x.is_nan()) {
+                                tally.complain(format!("{case}: another schedule gives other bits"));
+                            }
+                        }
+                        Err(wrong) => tally.complain(format!("{case}:\n{wrong}")),
+                    }
+                }
+            }
+        }
+        println!("{}: {ran} right, {:.1} s", spec.name, began.elapsed().as_secs_f64());
+    });
+    tally.conclude(&format!("products for {target:?}"), started);
+}
+
+#[test]
+fn every_product_kernel_for_hopper() {
+    if !ptx::skipped("every_product_kernel_for_hopper") {
+        products(Target::Hopper);
+    }
+}
+
+#[test]
+fn every_product_kernel_for_ampere() {
+    if !ptx::skipped("every_product_kernel_for_ampere") {
+        products(Target::Ampere);
+    }
+}
+
+fn movements(target: Target) {
+    let started = Instant::now();
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let many = 2 * setting("CANDLE_SGEMM_EMULATED_CASES", 2);
+    let rows: Vec<_> = transpose::TABLE.iter().filter(|kernel| target.has(kernel.file) && chosen(kernel.name)).collect();
+    let tally = Tally::default();
+    in_parallel(rows.len(), |i| {
+        let kernel = rows[i];
+        let mut rng = StdRng::seed_from_u64(seed ^ (i as u64) << 32);
+        let module = ptx::module(kernel.file, target);
+        for _ in 0..many {
+            let Some(case) = transpositions::Case::draw(&mut rng, kernel, target, MOST_BYTES) else {
+                tally.complain(format!("{}: no problem suits it", kernel.name));
+                break;
+            };
+            match case.run(&module, Schedule::drawn(rng.next_u64())) {
+                Ok(report) => tally.ran(report),
+                Err(wrong) => tally.complain(format!("{}:\n{wrong}", case.describe())),
+            }
+        }
+        println!("{}: done", kernel.name);
+    });
+    tally.conclude(&format!("copies and transpositions for {target:?}"), started);
+}
+
+#[test]
+fn every_transposition_kernel_for_hopper() {
+    if !ptx::skipped("every_transposition_kernel_for_hopper") {
+        movements(Target::Hopper);
+    }
+}
+
+#[test]
+fn every_transposition_kernel_for_ampere() {
+    if !ptx::skipped("every_transposition_kernel_for_ampere") {
+        movements(Target::Ampere);
+    }
+}
