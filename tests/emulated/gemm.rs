@@ -5,13 +5,12 @@ use crate::transpositions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::args::GemmArgs;
 use candle_sgemm::gemm::dealt::COUNTER_BYTES;
-use candle_sgemm::gemm::kernels::{Arithmetic, SplitK};
+use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
 use candle_sgemm::gemm::{
     Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision,
 };
-use candle_sgemm::gemm::kernels::EpilogueSupport;
 use candle_sgemm::transpose::TransposePlan;
 use ptx_emulator::{run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use};
 use rand::rngs::StdRng;
@@ -63,6 +62,8 @@ pub struct Case {
     residual: Option<Vec<f64>>,
     bias: Option<Vec<f64>>,
     seed: u64,
+    /// Warp instructions after which a run is given up.
+    pub limit: u64,
 }
 
 impl fmt::Display for Case {
@@ -162,6 +163,7 @@ impl Case {
             beta,
             offset,
             seed,
+            limit: u64::MAX,
         }
     }
 
@@ -235,6 +237,8 @@ impl Case {
         launch.cluster = [plan.cluster, 1, 1];
         launch.dynamic_shared = kernel.dynamic_shared;
         launch.early = kernel.starts_early() && self.target == Target::Hopper;
+        launch.limit = self.limit;
+        launch.coverage = true;
         launch.resident = 1 + rng.random_range(0..8usize);
         if let Some(maps) = plan.tensor_maps(&here) {
             launch.params.extend(maps.iter().map(map));
@@ -243,6 +247,7 @@ impl Case {
         report.warp_instructions += ran.warp_instructions;
         report.thread_instructions += ran.thread_instructions;
         report.tensor_multiply_adds += ran.tensor_multiply_adds;
+        report.lines = ran.lines;
         if counted {
             let counters = memory.read(workspace - COUNTER_BYTES as u64, COUNTER_BYTES).unwrap_or_default();
             if counters.iter().any(|&byte| byte != 0) {

@@ -5,6 +5,7 @@
 //! to kernels whose name contains the text.
 
 mod gemm;
+mod mutants;
 mod ptx;
 mod transpositions;
 
@@ -186,4 +187,134 @@ fn every_transposition_kernel_for_ampere() {
     if !ptx::skipped("every_transposition_kernel_for_ampere") {
         movements(Target::Ampere);
     }
+}
+
+/// A kernel of each family, the smallest that shows what the family does.
+const FAMILIES: [(&str, Target); 14] = [
+    ("sgemm_13_warp_tiled", Target::Hopper),
+    ("sgemm_14_async_pipelined", Target::Ampere),
+    ("ffma_64x64", Target::Hopper),
+    ("ffma_pipelined", Target::Ampere),
+    ("ffma_direct_128x32_nn_sm90", Target::Hopper),
+    ("ffma_grouped_64x64_nn_sm90", Target::Hopper),
+    ("ffma_kmajor_32x64_sm90", Target::Hopper),
+    ("ffma_kmajor_64x64_stream_sm90", Target::Hopper),
+    ("ffma_specialized_128x128_nn_sm90", Target::Hopper),
+    ("ffma_strips_16_sm90", Target::Hopper),
+    ("gemm_tf32_sm90_128x64_tn", Target::Hopper),
+    ("gemm_tf32_sm90_128x128_pair_tn", Target::Hopper),
+    ("gemm_tf32x3_sm90_32x64_nn", Target::Hopper),
+    ("gemm_tf32x3_mma_64x64", Target::Ampere),
+];
+
+/// Breaks a kernel in as many places as asked for, and counts which breaks are found.
+fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> (usize, Vec<String>, Vec<String>) {
+    const CASES: usize = 4;
+    const RUNS: usize = 12;
+    const MUTANT_WORK: usize = 1 << 20;
+    let spec = TABLE.iter().find(|spec| spec.name.starts_with(name)).expect("a row of the table");
+    let kernel = mutants::Kernel::new(&ptx::text(spec.file, target), spec.name);
+    let original = kernel.module();
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut cases = Vec::new();
+    let mut covered = std::collections::BTreeSet::new();
+    for _ in 0..CASES {
+        let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MUTANT_WORK) else {
+            continue;
+        };
+        let pick = rng.random_range(0..plans.len());
+        let mut case = gemm::Case::new(plans[pick], target, device, offset, rng.next_u64());
+        match case.run(&original, Schedule::drawn(1)) {
+            Ok((_, report)) => {
+                case.limit = 20 * report.warp_instructions + 200_000;
+                let lines: std::collections::BTreeSet<u32> = report.lines.iter().copied().collect();
+                covered.extend(lines.iter().copied());
+                cases.push((case, lines));
+            }
+            Err(wrong) => panic!("{name} as it is: {wrong}"),
+        }
+    }
+    let lines: Vec<u32> = covered.into_iter().collect();
+    let mut all = kernel.mutants(&lines);
+    // A sample, in which the many guards do not crowd out the rest.
+    for i in (1..all.len()).rev() {
+        all.swap(i, rng.random_range(0..=i));
+    }
+    let mut guards = 0;
+    all.retain(|mutant| {
+        let guard = mutant.what.starts_with("guard");
+        guards += usize::from(guard);
+        !guard || guards <= most / 4
+    });
+    all.truncate(most);
+    let (mut found, mut survivors) = (Vec::new(), Vec::new());
+    for mutant in &all {
+        let module = kernel.mutated(mutant);
+        let mut fate = mutants::Fate::Survived;
+        let those: Vec<_> = cases.iter().filter(|(_, lines)| lines.contains(&mutant.line)).collect();
+        for run in 0..RUNS {
+            let (case, _) = those[run % those.len()];
+            let order = ptx_emulator::Order::ALL[(run + 2) % ptx_emulator::Order::ALL.len()];
+            let schedule = Schedule {
+                order,
+                seed: seed + run as u64,
+            };
+            let result = case.run(&module, schedule);
+            let seen = match result {
+                Err(gemm::Wrong::Found(finding)) => format!("{:?}", finding.kind),
+                Err(gemm::Wrong::Result(_)) => "output".to_string(),
+                Ok((d, _)) => match case.complaint(&d) {
+                    Some(_) => "result".to_string(),
+                    None => continue,
+                },
+            };
+            fate = mutants::Fate::Found(seen, run + 1);
+            break;
+        }
+        match fate {
+            mutants::Fate::Found(how, runs) => found.push(format!("{how} after {runs}: {}", mutant.what)),
+            mutants::Fate::Survived => survivors.push(format!("{name}, line {}: {}", mutant.line, mutant.what)),
+        }
+    }
+    (all.len(), found, survivors)
+}
+
+/// At least this share of the mutants has to be found.
+const FOUND: f64 = 0.95;
+
+#[test]
+fn broken_kernels_are_found() {
+    if ptx::skipped("broken_kernels_are_found") {
+        return;
+    }
+    let started = Instant::now();
+    let most = setting("CANDLE_SGEMM_EMULATED_MUTANTS", 10) as usize;
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let families: Vec<_> = FAMILIES.iter().filter(|(name, _)| chosen(name)).collect();
+    let totals = Mutex::new((0, 0, Vec::new()));
+    in_parallel(families.len(), |i| {
+        let (name, target) = *families[i];
+        let began = Instant::now();
+        let (many, found, survivors) = mutants_of(name, target, seed, most);
+        let mut kinds = std::collections::BTreeMap::<&str, usize>::new();
+        for text in &found {
+            *kinds.entry(text.split(' ').next().unwrap_or_default()).or_default() += 1;
+        }
+        println!(
+            "{name}: {} of {many} found in {:.0} s, {kinds:?}",
+            found.len(),
+            began.elapsed().as_secs_f64()
+        );
+        if std::env::var_os("CANDLE_SGEMM_EMULATED_VERBOSE").is_some() {
+            found.iter().for_each(|text| println!("    {text}"));
+        }
+        survivors.iter().for_each(|text| println!("    survived: {text}"));
+        let mut totals = totals.lock().expect("nobody panics with it");
+        totals.0 += many;
+        totals.1 += found.len();
+        totals.2.extend(survivors);
+    });
+    let (many, found, survivors) = totals.into_inner().expect("nobody panics with it");
+    println!("{found} of {many} mutants found in {:.0} s", started.elapsed().as_secs_f64());
+    assert!(found as f64 >= FOUND * many as f64, "too many survive:\n{}", survivors.join("\n"));
 }

@@ -55,9 +55,9 @@ pub fn launch(
     match &plan.step {
         Step::Launch { kernel, .. } => {
             let module = ptx::module(kernel.file, target);
-            launch_in(&module, plan, target, src, dst, lets_next, memory, schedule)
+            launch_in(&module, plan, target, src, dst, lets_next, u64::MAX, memory, schedule)
         }
-        _ => launch_in(&Module::default(), plan, target, src, dst, lets_next, memory, schedule),
+        _ => launch_in(&Module::default(), plan, target, src, dst, lets_next, u64::MAX, memory, schedule),
     }
 }
 
@@ -70,6 +70,7 @@ pub fn launch_in(
     src: u64,
     dst: u64,
     lets_next: bool,
+    limit: u64,
     memory: &mut Memory,
     schedule: Schedule,
 ) -> Result<Report, Wrong> {
@@ -89,6 +90,8 @@ pub fn launch_in(
                 let mut launch = Launch::new(instance.entry, piece.blocks, instance.threads)
                     .param(Param::Bytes(argument_bytes(&args)));
                 launch.dynamic_shared = instance.shared(plan.streaming);
+                launch.limit = limit;
+                launch.coverage = true;
                 launch.early = kernel.starts_early && target == Target::Hopper;
                 if kernel.needs.tensor_maps {
                     launch.params.extend(maps(instance, piece, args.src, args.dst));
@@ -96,6 +99,7 @@ pub fn launch_in(
                 let report = run(module, &launch, memory, schedule)?;
                 all.warp_instructions += report.warp_instructions;
                 all.thread_instructions += report.thread_instructions;
+                all.lines = report.lines;
             }
         }
     }
@@ -115,6 +119,8 @@ pub struct Case {
     shift: usize,
     src: Vec<u8>,
     seed: u64,
+    /// Warp instructions after which a run is given up.
+    pub limit: u64,
 }
 
 /// Bytes around source and destination. Kernels may read to the next multiple of 16 on either side of the source.
@@ -194,6 +200,7 @@ impl Case {
                 shift,
                 src,
                 seed,
+                limit: u64::MAX,
             });
         }
         None
@@ -230,7 +237,7 @@ impl Case {
         let start = GUARD + self.shift;
         let room = memory.reserve(start + bytes + GUARD);
         let dst = room + start as u64;
-        let report = launch_in(module, &self.plan, self.target, src, dst, false, &mut memory, schedule)?;
+        let report = launch_in(module, &self.plan, self.target, src, dst, false, self.limit, &mut memory, schedule)?;
         if let Some(address) = memory.first_unwritten(dst, bytes) {
             return Err(Wrong::Result(format!("byte {} of the destination was not written", address - dst)));
         }

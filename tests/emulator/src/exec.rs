@@ -100,6 +100,11 @@ impl Machine<'_> {
                     }
                 };
                 self.report.warp_instructions += 1;
+                if active != 0 {
+                    if let Some(covered) = self.covered.get_mut(pc as usize) {
+                        *covered = true;
+                    }
+                }
                 self.report.thread_instructions += u64::from(active.count_ones());
                 self.idle += 1;
                 w.count += 1;
@@ -1162,6 +1167,7 @@ impl Machine<'_> {
                 w.time += 1;
             }
             Op::FenceProxyAsync { .. } => {
+                self.publish_mbarriers(w, active);
                 let (first, time, block) = (self.thread_component(w.index * 32), w.time, w.block);
                 let shared = w.clock.iter().all(|clock| Rc::ptr_eq(clock, &w.clock[0]));
                 if shared && active == w.live {
@@ -1184,7 +1190,7 @@ impl Machine<'_> {
                 }
                 w.time += 1;
             }
-            Op::FenceMbarrierInit => {}
+            Op::FenceMbarrierInit => self.publish_mbarriers(w, active),
             Op::MbarInit { .. }
             | Op::MbarInval { .. }
             | Op::MbarArrive { .. }
@@ -1457,6 +1463,13 @@ impl Machine<'_> {
         Ok((slot, at))
     }
 
+    fn not_public(at: u32) -> Box<Fault> {
+        Fault::new(
+            Kind::Mbarrier,
+            format!("no fence.mbarrier_init has made the mbarrier at {at:#x} visible to copies and other blocks"),
+        )
+    }
+
     fn missing(at: u32) -> Box<Fault> {
         Fault::new(Kind::Mbarrier, format!("there is no mbarrier at {at:#x}: it was not initialised"))
     }
@@ -1503,6 +1516,9 @@ impl Machine<'_> {
                         let Some(barrier) = self.block_mut(slot).mbars.get_mut(&at) else {
                             return Err(Self::missing(at));
                         };
+                        if slot != w.slot && !barrier.public {
+                            return Err(Self::not_public(at));
+                        }
                         barrier.bytes += bytes;
                         if many > barrier.pending {
                             return Err(Fault::new(
@@ -1597,6 +1613,7 @@ impl Machine<'_> {
         let component = self.new_component(slot)?;
         let access = self.ordinary(w, lane, true, false);
         self.shared_access(w, lane, (slot, at), 8, true, access)?;
+        let owner = self.thread_component(w.index * 32 + lane);
         self.block_mut(slot).mbars.insert(
             at,
             Mbarrier {
@@ -1608,9 +1625,20 @@ impl Machine<'_> {
                 known: Known::default(),
                 done: Default::default(),
                 copies: 0,
+                owner,
+                public: false,
             },
         );
         Ok(())
+    }
+
+    /// Copies and other blocks may use the mbarriers that these lanes have initialised.
+    fn publish_mbarriers(&mut self, w: &Warp, active: u32) {
+        let first = self.thread_component(w.index * 32);
+        for barrier in self.block_mut(w.slot).mbars.values_mut() {
+            let lane = barrier.owner.wrapping_sub(first);
+            barrier.public |= lane < 32 && active >> lane & 1 == 1;
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -1708,7 +1736,7 @@ impl Machine<'_> {
                 self.not_a_barrier(slot, offset, bytes)?;
                 let read = valid.map_or(bytes, |valid| valid[i].min(bytes));
                 let mut data = [0u8; 16];
-                if from[i] % u64::from(bytes) != 0 {
+                if read > 0 && from[i] % u64::from(bytes) != 0 {
                     return Err(Fault::new(
                         Kind::Misaligned,
                         format!("the source {:#x} is no multiple of {bytes}", from[i]),
@@ -1871,6 +1899,7 @@ impl Machine<'_> {
     fn arrival(&self, slot: usize, bar: u32) -> Check<Epoch> {
         let block = self.block_ref(slot);
         match block.mbars.get(&bar) {
+            Some(barrier) if !barrier.public => Err(Self::not_public(bar)),
             Some(barrier) => Ok(Epoch::new(block.id, barrier.component, barrier.phase + 1)),
             None => Err(Self::missing(bar)),
         }

@@ -54,6 +54,8 @@ pub struct Launch {
     pub resident: usize,
     /// Warp instructions after which a launch is given up.
     pub limit: u64,
+    /// Whether the report is to list the lines of the PTX that were carried out.
+    pub coverage: bool,
 }
 
 impl Launch {
@@ -69,6 +71,7 @@ impl Launch {
             early: false,
             resident: 8,
             limit: 1 << 34,
+            coverage: false,
         }
     }
 
@@ -125,7 +128,7 @@ impl Schedule {
 }
 
 /// What a run did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Instructions, one for all threads of a warp that carry it out together.
     pub warp_instructions: u64,
@@ -137,6 +140,8 @@ pub struct Report {
     pub copies: u64,
     /// How often a wait for an mbarrier had to wait.
     pub waits: u64,
+    /// Lines of the PTX that were carried out, if the launch asked for them.
+    pub lines: Vec<u32>,
 }
 
 /// Runs a kernel to its end.
@@ -288,6 +293,9 @@ pub(crate) struct Mbarrier {
     pub done: (Rc<Clock>, Rc<Clock>),
     /// Copies that are under way.
     pub copies: u32,
+    /// Who initialised it, and whether that thread has made it visible to copies and other blocks.
+    pub owner: u32,
+    pub public: bool,
 }
 
 pub(crate) struct Block {
@@ -400,6 +408,8 @@ pub(crate) struct Machine<'a> {
     /// Instructions since something last changed that others can see.
     pub idle: u64,
     pub arithmetic: Arithmetic,
+    /// For each instruction whether it was carried out; empty if nobody asks.
+    pub covered: Vec<bool>,
     next_cluster: u32,
 }
 
@@ -448,6 +458,7 @@ impl<'a> Machine<'a> {
             uses_wgmma: uses(|op| matches!(op, Op::Wgmma(_))),
             idle: 0,
             arithmetic: Arithmetic::of(module.target),
+            covered: vec![false; if launch.coverage { entry.code.len() } else { 0 }],
             next_cluster: 0,
         }
     }
@@ -653,7 +664,11 @@ impl<'a> Machine<'a> {
                     continue;
                 }
                 return match self.copies.is_empty() {
-                    true => Ok(self.report),
+                    true => {
+                        let code = self.entry.code.iter().zip(&self.covered);
+                        self.report.lines = code.filter(|(_, covered)| **covered).map(|(instr, _)| instr.line).collect();
+                        Ok(std::mem::take(&mut self.report))
+                    }
                     false => Err(self.unfinished()),
                 };
             }
@@ -804,9 +819,10 @@ impl<'a> Machine<'a> {
         let Some(mut warp) = block.warps[index].take() else {
             return false;
         };
-        if warp.live & !warp.blocked != 0 {
+        if warp.blocked == 0 {
+            let ready = warp.live != 0;
             block.warps[index] = Some(warp);
-            return true;
+            return ready;
         }
         let mut rest = warp.blocked;
         while rest != 0 {

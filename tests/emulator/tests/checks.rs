@@ -201,7 +201,7 @@ const TMA: &str = "
     setp.ne.s32 %p1, %r1, 0;
     @%p1 bra START;
     mbarrier.init.shared::cta.b64 [%r4], 1;
-    fence.mbarrier_init.release.cluster;
+    PUBLISH
 START:
     bar.sync 0;
     @%p1 bra READ;
@@ -254,7 +254,9 @@ fn with_map(body: &str) -> Try {
 }
 
 fn tma_text(expect: &str, wait: &str, after: &str) -> String {
-    TMA.replace("EXPECT", expect).replace("WAIT", wait).replace("AFTER", after)
+    let publish = "fence.mbarrier_init.release.cluster;";
+    let text = TMA.replace("PUBLISH", publish);
+    text.replace("EXPECT", expect).replace("WAIT", wait).replace("AFTER", after)
 }
 
 fn tma(expect: &str, wait: &str, after: &str) -> Option<Kind> {
@@ -267,6 +269,12 @@ fn bulk_copies_need_a_wait() {
     // The parity of the phase before: the wait is over at once.
     let early = tma_text(EXPECT, &WAIT.replace(", 0;", ", 1;"), "");
     within(&outcomes(|| with_map(&early)), &[Kind::Uninitialised, Kind::SharedRace]);
+}
+
+#[test]
+fn copies_use_mbarriers_that_were_made_visible() {
+    let text = tma_text(EXPECT, WAIT, "").replace("fence.mbarrier_init.release.cluster;", "");
+    assert_eq!(outcome(|| with_map(&text)), Some(Kind::Mbarrier));
 }
 
 #[test]
