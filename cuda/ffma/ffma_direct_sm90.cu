@@ -117,8 +117,10 @@ struct Direct {
 
     // Whether this warp is the last one of the block to have read a stage in this round.
     static __device__ __forceinline__ bool is_last_reader(int& readers) {
+        __threadfence_block();   // this warp's reads before the count, and the others' after it
+        if (atomicAdd(&readers, 1) % kWarps != kWarps - 1) return false;
         __threadfence_block();
-        return atomicAdd(&readers, 1) % kWarps == kWarps - 1;
+        return true;
     }
 
     // ---- compute ----
