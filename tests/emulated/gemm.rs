@@ -382,7 +382,7 @@ fn activate(activation: Activation, x: f64) -> f64 {
         Activation::Identity => x,
         Activation::Relu => x.max(0.0),
         Activation::GeluTanh => 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh()),
-        Activation::GeluErf => x * 0.5 * candle_core::cpu::erf::erfc_f64(-x * std::f64::consts::FRAC_1_SQRT_2),
+        Activation::GeluErf => x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Tanh => x.tanh(),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
@@ -414,8 +414,9 @@ fn size(rng: &mut StdRng, tile: usize, most: usize) -> usize {
     drawn.clamp(1, most.max(1))
 }
 
-/// An operand's layout, with whether its elements follow one another along rows.
-fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: bool, aligned: bool) -> OperandLayout {
+/// An operand's layout, with the chances that its elements follow one another along rows, and that rows start on 16 bytes.
+fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: f64) -> OperandLayout {
+    let (along_rows, aligned) = (rng.random_bool(along_rows), rng.random_bool(aligned));
     let odd = rng.random_range(0..4usize);
     let padded = |length: usize| match aligned {
         true => length.next_multiple_of(4) + 4 * odd,
@@ -444,24 +445,25 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize) -> (GemmP
     };
     let k = k.min((most_work / padded).max(1));
     let aligned = rng.random_bool(0.75);
+    let chance = f64::from(u8::from(aligned));
     let offset = if aligned { 0 } else { rng.random_range(0..4usize) };
-    let a = layout(rng, m, k, rng.random_bool(0.5), aligned);
-    let b = layout(rng, k, n, rng.random_bool(0.5), aligned);
+    let a = layout(rng, m, k, 0.5, chance);
+    let b = layout(rng, k, n, 0.5, chance);
     let mut problem = GemmProblem::new(m, n, k, a, b);
     problem.dtype = spec.dtype;
     problem.precision = match spec.arithmetic {
         Arithmetic::Tf32 => Precision::Tf32,
         _ => Precision::Fp32,
     };
-    problem.d = layout(rng, m, n, true, rng.random_bool(0.5));
+    problem.d = layout(rng, m, n, 1.0, 0.5);
     if rng.random_bool(0.3) {
-        problem.epilogue.c = Some(layout(rng, m, n, true, aligned));
+        problem.epilogue.c = Some(layout(rng, m, n, 1.0, chance));
     }
     if spec.epilogue == EpilogueSupport::Fused && rng.random_bool(0.5) {
         problem.epilogue.bias = rng.random_bool(0.7);
         problem.epilogue.activation = ACTIVATIONS[rng.random_range(0..ACTIVATIONS.len())];
         if rng.random_bool(0.4) {
-            problem.epilogue.residual = Some(layout(rng, m, n, true, rng.random_bool(0.5)));
+            problem.epilogue.residual = Some(layout(rng, m, n, 1.0, 0.5));
             if rng.random_bool(0.3) {
                 problem.epilogue.combine = Combine::Multiply;
             }

@@ -91,6 +91,8 @@ pub fn launch_in(
                     .param(Param::Bytes(argument_bytes(&args)));
                 launch.dynamic_shared = instance.shared(plan.streaming);
                 launch.limit = limit;
+                // Tiles are read in whole vectors; what is beyond the matrix goes nowhere, as every byte of the result shows.
+                launch.poison = true;
                 launch.coverage = true;
                 launch.early = kernel.starts_early && target == Target::Hopper;
                 if kernel.needs.tensor_maps {

@@ -99,6 +99,9 @@ impl Machine<'_> {
                         mask & if negate { !p } else { p }
                     }
                 };
+                if w.undefined.any() {
+                    crate::defined::follow(w, instr, mask, active).map_err(|fault| (fault, pc, mask))?;
+                }
                 self.report.warp_instructions += 1;
                 if active != 0 {
                     if let Some(covered) = self.covered.get_mut(pc as usize) {
@@ -430,8 +433,9 @@ impl Machine<'_> {
         bytes: u32,
         write: bool,
         access: Access,
-    ) -> Check<()> {
-        let grain = self.grain;
+    ) -> Check<bool> {
+        let mut defined = true;
+        let (grain, poison) = (self.grain, self.launch.poison);
         let view = self.view(w, lane);
         let block = self.blocks[slot].as_mut().expect("a resident block");
         let (first, last) = (offset >> grain, (offset + bytes - 1) >> grain);
@@ -439,16 +443,19 @@ impl Machine<'_> {
             if write {
                 cell.write(&view, access, Kind::SharedRace)?;
             } else {
-                if !cell.is_written() {
-                    return Err(Fault::new(
-                        Kind::Uninitialised,
-                        format!("{offset:#x} of shared memory is read, and nothing was written there"),
-                    ));
-                }
+                defined &= cell.is_defined() || poison;
                 cell.read(&view, access, lane, Kind::SharedRace)?;
             }
         }
-        Ok(())
+        Ok(defined)
+    }
+
+    /// What lies here is made of memory that nothing wrote.
+    fn forget(&mut self, slot: usize, offset: u32, bytes: u32) {
+        let grain = self.grain;
+        for cell in &mut self.block_mut(slot).cells[(offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize] {
+            cell.set_defined(false);
+        }
     }
 
     /// An access to global memory; returns allocation and offset.
@@ -539,7 +546,7 @@ impl Machine<'_> {
         let mut hint = w.hint;
         let access = self.ordinary(w, 0, false, sem.strong());
         let mut values = [[0u64; 32]; 8];
-        let mut acquired = 0;
+        let (mut acquired, mut undefined) = (0, 0);
         if d.len() > values.len() {
             return Err(Fault::new(Kind::Unsupported, "a load of more than eight registers"));
         }
@@ -555,7 +562,9 @@ impl Machine<'_> {
                             let own = self.ordinary(w, lane, true, false).epoch;
                             self.touch(w, slot, own)?;
                         }
-                        self.shared_access(w, lane, (slot, offset), bytes, false, access)?;
+                        if !self.shared_access(w, lane, (slot, offset), bytes, false, access)? {
+                            undefined |= 1 << lane;
+                        }
                         &self.block_ref(slot).data[offset as usize..]
                     }
                     Place::Global(address) => {
@@ -609,6 +618,10 @@ impl Machine<'_> {
         }
         for (i, &d) in d.iter().enumerate() {
             self.put_any(w, d, &values[i], active, wide);
+        }
+        if undefined != 0 {
+            w.undefined.start(self.entry.registers);
+            d.iter().for_each(|&d| w.undefined.set(d, wide, undefined, active));
         }
         Ok(())
     }
@@ -701,6 +714,10 @@ impl Machine<'_> {
         for (i, &s) in s.iter().enumerate() {
             values[i] = self.any(w, s, wide);
         }
+        let undefined = match w.undefined.any() {
+            true => s.iter().fold(0, |lanes, s| lanes | w.undefined.src(*s, wide)),
+            false => 0,
+        };
         let mut hint = w.hint;
         for lane in lanes(active) {
             let mut buffer = [0u8; 64];
@@ -716,9 +733,18 @@ impl Machine<'_> {
                         self.not_a_barrier(slot, offset, bytes)?;
                         self.touch(w, slot, access.epoch)?;
                         self.shared_access(w, lane, (slot, offset), bytes, true, access)?;
+                        if undefined >> lane & 1 == 1 {
+                            self.forget(slot, offset, bytes);
+                        }
                         &mut self.block_mut(slot).data[offset as usize..]
                     }
                     Place::Global(address) => {
+                        if undefined >> lane & 1 == 1 {
+                            return Err(Fault::new(
+                                Kind::Uninitialised,
+                                "a value that is stored comes from memory that nothing wrote",
+                            ));
+                        }
                         let (index, offset) = self.global_access(w, &mut hint, lane, address, bytes, bytes, true, access)?;
                         &mut self.memory.allocations[index].data[offset..]
                     }
@@ -785,7 +811,9 @@ impl Machine<'_> {
                         self.shared_bounds(offset, bytes, bytes)?;
                         self.not_a_barrier(slot, offset, bytes)?;
                         self.touch(w, slot, read.epoch)?;
-                        self.shared_access(w, lane, (slot, offset), bytes, false, read)?;
+                        if !self.shared_access(w, lane, (slot, offset), bytes, false, read)? {
+                            return Err(Fault::new(Kind::Uninitialised, "an atomic on memory that nothing wrote"));
+                        }
                         self.shared_access(w, lane, (slot, offset), bytes, true, read)?;
                         &mut self.block_mut(slot).data[offset as usize..][..bytes as usize]
                     }
@@ -1029,12 +1057,7 @@ impl Machine<'_> {
                     return Ok(Next::Wait);
                 }
                 let all = mask & w.live;
-                let mut known = Known::default();
-                self.release_into(&mut known, w, all);
-                w.time += 1;
-                let (clock, proxy) = (Rc::new(known.clock), Rc::new(known.proxy));
-                join_lanes(&mut w.clock, all, &clock);
-                join_lanes(&mut w.proxy, all, &proxy);
+                self.converge(w, all);
             }
             Op::ClusterArrive { release } => {
                 let live = w.live;
@@ -1290,6 +1313,8 @@ impl Machine<'_> {
                 if !self.meet(w, pc, active, live)? {
                     return Ok(Next::Wait);
                 }
+                // All lanes have read what they gave to it in registers.
+                self.converge(w, live);
                 let done = w.wgmma_committed.saturating_sub(*pending);
                 w.wgmma_done = w.wgmma_done.max(done);
                 let tags = &mut w.wgmma_tag;
@@ -1324,6 +1349,16 @@ impl Machine<'_> {
             }
         }
         Ok(Next::On)
+    }
+
+    /// Each of these lanes learns what all know.
+    fn converge(&self, w: &mut Warp, all: u32) {
+        let mut known = Known::default();
+        self.release_into(&mut known, w, all);
+        w.time += 1;
+        let (clock, proxy) = (Rc::new(known.clock), Rc::new(known.proxy));
+        join_lanes(&mut w.clock, all, &clock);
+        join_lanes(&mut w.proxy, all, &proxy);
     }
 
     #[inline]
@@ -1612,7 +1647,7 @@ impl Machine<'_> {
         }
         let component = self.new_component(slot)?;
         let access = self.ordinary(w, lane, true, false);
-        self.shared_access(w, lane, (slot, at), 8, true, access)?;
+        let _ = self.shared_access(w, lane, (slot, at), 8, true, access)?;
         let owner = self.thread_component(w.index * 32 + lane);
         self.block_mut(slot).mbars.insert(
             at,
@@ -1980,7 +2015,7 @@ impl Machine<'_> {
             if write {
                 cell.write(&view, access, Kind::SharedRace)?;
             } else {
-                if !cell.is_written() {
+                if !cell.is_defined() {
                     let at = (first as usize + i) << grain;
                     return Err(Fault::new(
                         Kind::Uninitialised,
@@ -2296,7 +2331,9 @@ impl Machine<'_> {
                     self.shared_bounds(offset, 16, 16)?;
                     self.not_a_barrier(slot, offset, 16)?;
                     let access = self.ordinary(w, lane as u32, store.is_some(), false);
-                    self.shared_access(w, lane as u32, (slot, offset), 16, store.is_some(), access)?;
+                    if !self.shared_access(w, lane as u32, (slot, offset), 16, store.is_some(), access)? {
+                        return Err(Fault::new(Kind::Uninitialised, "a matrix of memory that nothing wrote"));
+                    }
                     let data = &mut self.block_mut(slot).data[offset as usize..][..16];
                     for column in 0..8 {
                         let (r, c) = if trans { (column, row) } else { (row, column) };

@@ -13,6 +13,7 @@
 
 mod alu;
 mod clock;
+mod defined;
 mod exec;
 mod finding;
 pub mod ir;

@@ -54,6 +54,9 @@ pub struct Launch {
     pub resident: usize,
     /// Warp instructions after which a launch is given up.
     pub limit: u64,
+    /// Whether shared memory that nothing wrote reads as arbitrary bytes, instead of being complained about: for kernels that
+    /// read whole vectors where only a part is used. The bytes differ from seed to seed.
+    pub poison: bool,
     /// Whether the report is to list the lines of the PTX that were carried out.
     pub coverage: bool,
 }
@@ -71,6 +74,7 @@ impl Launch {
             early: false,
             resident: 8,
             limit: 1 << 34,
+            poison: false,
             coverage: false,
         }
     }
@@ -368,6 +372,7 @@ pub(crate) struct Warp {
     /// Branches back since the group of lanes was chosen, with others waiting.
     pub spins: u32,
     pub hint: usize,
+    pub undefined: crate::defined::Undefined,
 }
 
 /// A bulk copy into shared memory that is under way.
@@ -552,7 +557,10 @@ impl<'a> Machine<'a> {
             None => (Vec::new(), Vec::new(), Vec::new()),
         };
         data.resize(self.shared_bytes as usize, 0);
-        data.fill(0xFF);
+        match self.launch.poison {
+            false => data.fill(0xFF),
+            true => data.iter_mut().for_each(|byte| *byte = self.random.next() as u8),
+        }
         cells.clear();
         cells.resize_with((self.shared_bytes as usize).div_ceil(1 << self.grain), Cell::default);
         let [bx, by, _] = self.launch.block;
@@ -615,6 +623,7 @@ impl<'a> Machine<'a> {
                 tid,
                 spins: 0,
                 hint: 0,
+                undefined: Default::default(),
             })));
         }
         self.blocks[slot] = Some(Box::new(Block {

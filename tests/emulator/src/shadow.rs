@@ -67,13 +67,20 @@ pub(crate) struct Cell {
     by_proxy: bool,
     strong: bool,
     rmw: bool,
+    /// What lies here is made of memory that nothing wrote.
+    undefined: bool,
     first: Read,
     more: Option<Box<Vec<Read>>>,
 }
 
 impl Cell {
-    pub(crate) fn is_written(&self) -> bool {
-        self.write != Epoch::NEVER
+    /// Whether a read finds something that was written.
+    pub(crate) fn is_defined(&self) -> bool {
+        self.write != Epoch::NEVER && !self.undefined
+    }
+
+    pub(crate) fn set_defined(&mut self, defined: bool) {
+        self.undefined = !defined;
     }
 
     pub(crate) fn before_launch(&mut self, written: bool) {
@@ -202,6 +209,7 @@ impl Cell {
         self.by_proxy = access.proxy;
         self.strong = access.strong;
         self.rmw = access.rmw;
+        self.undefined = false;
         if !access.rmw {
             self.first.mask = 0;
             self.more = None;

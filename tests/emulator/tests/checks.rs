@@ -114,7 +114,16 @@ fn bounds_and_alignment() {
 #[test]
 fn memory_that_nothing_wrote() {
     assert_eq!(block("ld.global.f32 %f1, [%rd5];"), Some(Kind::Uninitialised));
-    assert_eq!(block("ld.shared.f32 %f1, [%r6];"), Some(Kind::Uninitialised));
+    // In shared memory, values may be read that nothing wrote, but nothing may depend on them.
+    assert_eq!(block("ld.shared.f32 %f1, [%r6];"), None);
+    let load = "ld.shared.f32 %f1, [%r6]; add.f32 %f2, %f1, %f1;";
+    assert_eq!(block(&format!("{load} st.global.f32 [%rd5], %f2;")), Some(Kind::Uninitialised));
+    assert_eq!(block(&format!("{load} mov.f32 %f2, 0f00000000; st.global.f32 [%rd5], %f2;")), None);
+    assert_eq!(block(&format!("{load} setp.gt.f32 %p1, %f2, 0f00000000;\n@%p1 bra A;\nA:")), Some(Kind::Uninitialised));
+    let through = "st.shared.f32 [%r6+4096], %f2; ld.shared.f32 %f3, [%r6+4096]; st.global.f32 [%rd5], %f3;";
+    assert_eq!(block(&format!("{load} {through}")), Some(Kind::Uninitialised));
+    let selected = "setp.eq.s32 %p1, %r2, 0; selp.f32 %f3, 0f3F800000, %f2, %p1; st.global.f32 [%rd5], %f3;";
+    assert_eq!(block(&format!("{load} {selected}")), None);
     assert_eq!(block("st.shared.u32 [%r6], %r1; ld.shared.u32 %r9, [%r6];"), None);
 }
 
@@ -137,7 +146,8 @@ const EXCHANGE: &str = "
     BARRIER
     xor.b32 %r10, %r5, 128;
     add.s32 %r11, %r3, %r10;
-    ld.shared.u32 %r12, [%r11];";
+    ld.shared.u32 %r12, [%r11];
+    st.global.u32 [%rd5], %r12;";
 
 #[test]
 fn races_between_warps() {
@@ -213,6 +223,9 @@ START:
 READ:
     WAIT
     ld.shared.f32 %f1, [%r6];
+    setp.gt.f32 %p9, %f1, 0f00000000;
+    @%p9 bra TAKEN;
+TAKEN:
     AFTER";
 
 const WAIT: &str = "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%r4], 0; @done bra over; bra again; over: }";
