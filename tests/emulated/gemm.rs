@@ -248,6 +248,7 @@ impl Case {
         report.thread_instructions += ran.thread_instructions;
         report.tensor_multiply_adds += ran.tensor_multiply_adds;
         report.lines = ran.lines;
+        report.edges = ran.edges;
         if counted {
             let counters = memory.read(workspace - COUNTER_BYTES as u64, COUNTER_BYTES).unwrap_or_default();
             if counters.iter().any(|&byte| byte != 0) {
@@ -429,16 +430,20 @@ fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: 
 }
 
 /// A problem that may suit a kernel.
-fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize) -> (GemmProblem, usize) {
+fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: bool) -> (GemmProblem, usize) {
     let tile = &spec.tile;
     let (bm, bn, bk) = (tile.bm.max(1) as usize, tile.bn.max(1) as usize, tile.bk.max(1) as usize);
     let limit = |most: u32| if most == 0 { usize::MAX } else { most as usize };
-    let m = size(rng, bm, limit(spec.needs.max_m).min(600));
-    let n = size(rng, bn, limit(spec.needs.max_n).min(600));
+    let mut m = size(rng, bm, limit(spec.needs.max_m).min(600));
+    let mut n = size(rng, bn, limit(spec.needs.max_n).min(600));
+    if deep {
+        (m, n) = (m.min(bm), n.min(bn));
+    }
     let padded = m.next_multiple_of(bm) * n.next_multiple_of(bn);
     // Often enough for every stage of a ring to come round more than once.
     let rounds = bk * tile.stages.max(1) as usize;
     let k = match rng.random_range(0..4) {
+        _ if deep => 3 * rounds + rng.random_range(0..=rounds),
         0 => size(rng, bk, 600),
         1 => rng.random_range(1..=rounds),
         _ => rounds + rng.random_range(0..=2 * rounds),
@@ -510,8 +515,9 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize) -> (GemmP
     (problem, offset)
 }
 
-/// Plans of one problem that this kernel takes, with each way to cut k.
-pub fn draw(rng: &mut StdRng, spec: &'static KernelSpec, target: Target, most_work: usize) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
+/// Plans of one problem that this kernel takes, with each way to cut k. `deep`: one tile, and so much k that every stage of a
+/// ring comes round three times.
+pub fn draw(rng: &mut StdRng, spec: &'static KernelSpec, target: Target, most_work: usize, deep: bool) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
     const TRIES: usize = 400;
     for _ in 0..TRIES {
         let base = match target {
@@ -522,7 +528,7 @@ pub fn draw(rng: &mut StdRng, spec: &'static KernelSpec, target: Target, most_wo
             sm_count: [2, 3, 4, 6, 8][rng.random_range(0..5usize)],
             ..base
         };
-        let (problem, offset) = draw_problem(rng, spec, most_work);
+        let (problem, offset) = draw_problem(rng, spec, most_work, deep);
         if problem.validate().is_err() {
             continue;
         }

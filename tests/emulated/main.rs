@@ -15,6 +15,7 @@ use ptx::Target;
 use ptx_emulator::Schedule;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -96,7 +97,7 @@ fn products(target: Target) {
         let began = Instant::now();
         let mut ran = 0;
         for _ in 0..many {
-            let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MOST_WORK) else {
+            let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MOST_WORK, false) else {
                 tally.complain(format!("{}: no problem suits it", spec.name));
                 break;
             };
@@ -209,17 +210,17 @@ const FAMILIES: [(&str, Target); 14] = [
 
 /// Breaks a kernel in as many places as asked for, and counts which breaks are found.
 fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> (usize, Vec<String>, Vec<String>) {
-    const CASES: usize = 4;
-    const RUNS: usize = 12;
-    const MUTANT_WORK: usize = 1 << 20;
+    const CASES: usize = 8;
+    const RUNS: usize = 16;
+    const MUTANT_WORK: usize = 2 << 20;
     let spec = TABLE.iter().find(|spec| spec.name.starts_with(name)).expect("a row of the table");
     let kernel = mutants::Kernel::new(&ptx::text(spec.file, target), spec.name);
     let original = kernel.module();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut cases = Vec::new();
-    let mut covered = std::collections::BTreeSet::new();
-    for _ in 0..CASES {
-        let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MUTANT_WORK) else {
+    let (mut covered, mut edges) = (BTreeSet::new(), BTreeSet::new());
+    for i in 0..CASES {
+        let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MUTANT_WORK, i % 2 == 1) else {
             continue;
         };
         let pick = rng.random_range(0..plans.len());
@@ -227,22 +228,23 @@ fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> (usize, Vec
         match case.run(&original, Schedule::drawn(1)) {
             Ok((_, report)) => {
                 case.limit = 20 * report.warp_instructions + 200_000;
-                let lines: std::collections::BTreeSet<u32> = report.lines.iter().copied().collect();
-                covered.extend(lines.iter().copied());
-                cases.push((case, lines));
+                let lines: BTreeSet<u32> = report.lines.iter().copied().collect();
+                let on_edge: BTreeSet<u32> = report.edges.iter().copied().collect();
+                covered.extend(&lines);
+                edges.extend(&on_edge);
+                cases.push((case, lines, on_edge));
             }
             Err(wrong) => panic!("{name} as it is: {wrong}"),
         }
     }
-    let lines: Vec<u32> = covered.into_iter().collect();
-    let mut all = kernel.mutants(&lines);
+    let mut all = kernel.mutants(&covered, &edges);
     // A sample, in which the many guards do not crowd out the rest.
     for i in (1..all.len()).rev() {
         all.swap(i, rng.random_range(0..=i));
     }
     let mut guards = 0;
     all.retain(|mutant| {
-        let guard = mutant.what.starts_with("guard");
+        let guard = mutant.what.starts_with(mutants::GUARD);
         guards += usize::from(guard);
         !guard || guards <= most / 4
     });
@@ -251,9 +253,11 @@ fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> (usize, Vec
     for mutant in &all {
         let module = kernel.mutated(mutant);
         let mut fate = mutants::Fate::Survived;
-        let those: Vec<_> = cases.iter().filter(|(_, lines)| lines.contains(&mutant.line)).collect();
+        let guard = mutant.what.starts_with(mutants::GUARD);
+        let shows = |lines: &BTreeSet<u32>, edges: &BTreeSet<u32>| if guard { edges.contains(&mutant.line) } else { lines.contains(&mutant.line) };
+        let those: Vec<_> = cases.iter().filter(|(_, lines, edges)| shows(lines, edges)).collect();
         for run in 0..RUNS {
-            let (case, _) = those[run % those.len()];
+            let (case, ..) = those[(run + those.len() - 1) % those.len()];
             let order = ptx_emulator::Order::ALL[(run + 2) % ptx_emulator::Order::ALL.len()];
             let schedule = Schedule {
                 order,
@@ -296,7 +300,7 @@ fn broken_kernels_are_found() {
         let (name, target) = *families[i];
         let began = Instant::now();
         let (many, found, survivors) = mutants_of(name, target, seed, most);
-        let mut kinds = std::collections::BTreeMap::<&str, usize>::new();
+        let mut kinds = BTreeMap::<&str, usize>::new();
         for text in &found {
             *kinds.entry(text.split(' ').next().unwrap_or_default()).or_default() += 1;
         }

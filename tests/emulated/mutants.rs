@@ -1,6 +1,10 @@
 //! Kernels that are broken on purpose, in one place at a time: does the emulator see it?
 
 use ptx_emulator::Module;
+use std::collections::BTreeSet;
+
+/// How a mutant's description begins whose comparison counts equal numbers differently.
+pub const GUARD: &str = "guard off by one";
 
 /// A change of one line.
 pub struct Mutant {
@@ -61,8 +65,9 @@ impl Kernel {
         }
     }
 
-    /// All changes of the lines that `covered` lists.
-    pub fn mutants(&self, covered: &[u32]) -> Vec<Mutant> {
+    /// All changes of the lines that `covered` lists. A guard is changed only where some thread stands on its edge, as `edges`
+    /// says: elsewhere nothing would be different.
+    pub fn mutants(&self, covered: &BTreeSet<u32>, edges: &BTreeSet<u32>) -> Vec<Mutant> {
         let mut all = Vec::new();
         for &line in covered {
             let at = line as usize - 1;
@@ -70,6 +75,9 @@ impl Kernel {
                 continue;
             }
             for (what, replacement) in changes(self.lines[at].trim()) {
+                if what.starts_with(GUARD) && !edges.contains(&line) {
+                    continue;
+                }
                 all.push(Mutant {
                     line,
                     what,
@@ -180,7 +188,7 @@ fn changes(line: &str) -> Vec<(String, String)> {
     } else if starts("setp.") && name.matches('.').count() == 2 && (name.ends_with("s32") || name.ends_with("u32") || name.ends_with("s64")) {
         for (from, to) in [(".lt.", ".le."), (".le.", ".lt."), (".gt.", ".ge."), (".ge.", ".gt.")] {
             if name.contains(from) {
-                add("guard off by one", format!("{guard} {} {};", name.replace(from, to), o.join(", ")));
+                add(GUARD, format!("{guard} {} {};", name.replace(from, to), o.join(", ")));
             }
         }
     } else if (starts("mad.lo.s32") || starts("mul.lo.s32")) && o.len() >= 3 {

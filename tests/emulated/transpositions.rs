@@ -102,6 +102,7 @@ pub fn launch_in(
                 all.warp_instructions += report.warp_instructions;
                 all.thread_instructions += report.thread_instructions;
                 all.lines = report.lines;
+                all.edges = report.edges;
             }
         }
     }

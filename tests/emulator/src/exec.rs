@@ -913,6 +913,9 @@ impl Machine<'_> {
             Op::Alu { f, ty, mode, d, a, b, c, e } => self.alu(w, *f, *ty, *mode, *d, [*a, *b, *c, *e], active)?,
             Op::Setp { cmp, ty, ftz, d, q, combine, a, b } => {
                 let (a, b) = (self.any(w, *a, ty.wide()), self.any(w, *b, ty.wide()));
+                if let Some(edge) = self.edges.get_mut(pc as usize) {
+                    *edge |= !ty.float() && lanes(active).any(|lane| a[lane as usize] == b[lane as usize]);
+                }
                 let mut value = 0u32;
                 if *ty == Ty::S32 || *ty == Ty::U32 || *ty == Ty::B32 {
                     let flip = if *ty == Ty::S32 { 0x8000_0000u64 } else { 0 };

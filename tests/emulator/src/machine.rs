@@ -146,6 +146,8 @@ pub struct Report {
     pub waits: u64,
     /// Lines of the PTX that were carried out, if the launch asked for them.
     pub lines: Vec<u32>,
+    /// Lines of comparisons of whole numbers that some thread made with equal operands, if the launch asked for lines.
+    pub edges: Vec<u32>,
 }
 
 /// Runs a kernel to its end.
@@ -415,6 +417,8 @@ pub(crate) struct Machine<'a> {
     pub arithmetic: Arithmetic,
     /// For each instruction whether it was carried out; empty if nobody asks.
     pub covered: Vec<bool>,
+    /// Likewise, whether it compared equal numbers.
+    pub edges: Vec<bool>,
     next_cluster: u32,
 }
 
@@ -464,6 +468,7 @@ impl<'a> Machine<'a> {
             idle: 0,
             arithmetic: Arithmetic::of(module.target),
             covered: vec![false; if launch.coverage { entry.code.len() } else { 0 }],
+            edges: vec![false; if launch.coverage { entry.code.len() } else { 0 }],
             next_cluster: 0,
         }
     }
@@ -674,8 +679,12 @@ impl<'a> Machine<'a> {
                 }
                 return match self.copies.is_empty() {
                     true => {
-                        let code = self.entry.code.iter().zip(&self.covered);
-                        self.report.lines = code.filter(|(_, covered)| **covered).map(|(instr, _)| instr.line).collect();
+                        let lines = |marks: &[bool]| {
+                            let code = self.entry.code.iter().zip(marks);
+                            code.filter(|(_, mark)| **mark).map(|(instr, _)| instr.line).collect()
+                        };
+                        self.report.lines = lines(&self.covered);
+                        self.report.edges = lines(&self.edges);
                         Ok(std::mem::take(&mut self.report))
                     }
                     false => Err(self.unfinished()),
