@@ -64,6 +64,8 @@ pub struct Case {
     seed: u64,
     /// Warp instructions after which a run is given up.
     pub limit: u64,
+    /// Bytes of shared memory beyond what the kernel's row says.
+    pub more_shared: u32,
 }
 
 impl fmt::Display for Case {
@@ -164,6 +166,7 @@ impl Case {
             offset,
             seed,
             limit: u64::MAX,
+            more_shared: 0,
         }
     }
 
@@ -235,7 +238,7 @@ impl Case {
         let mut launch = Launch::new(kernel.name, 1, kernel.threads).param(Param::Bytes(argument_bytes(&args)));
         launch.grid = plan.grid;
         launch.cluster = [plan.cluster, 1, 1];
-        launch.dynamic_shared = kernel.dynamic_shared;
+        launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
         launch.early = kernel.starts_early() && self.target == Target::Hopper;
         launch.limit = self.limit;
         launch.coverage = true;
@@ -437,11 +440,15 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     let mut m = size(rng, bm, limit(spec.needs.max_m).min(600));
     let mut n = size(rng, bn, limit(spec.needs.max_n).min(600));
     if deep {
-        (m, n) = (m.min(bm), n.min(bn));
+        // Strips are dealt: many of them make rounds as k does elsewhere.
+        let dealt = matches!(spec.split_k, SplitK::Dealt(_));
+        (m, n) = (m.min(bm), if dealt { rng.random_range(8..16) * bn } else { n.min(bn) });
     }
     let padded = m.next_multiple_of(bm) * n.next_multiple_of(bn);
     // Often enough for every stage of a ring to come round more than once.
-    let rounds = bk * tile.stages.max(1) as usize;
+    const MOST_STAGES: u32 = 10;
+    let stages = if spec.copy_boxes.is_some() { tile.stages.max(MOST_STAGES) } else { tile.stages.max(1) };
+    let rounds = bk * stages as usize;
     let k = match rng.random_range(0..4) {
         _ if deep => 3 * rounds + rng.random_range(0..=rounds),
         0 => size(rng, bk, 600),
@@ -535,7 +542,10 @@ pub fn draw(rng: &mut StdRng, spec: &'static KernelSpec, target: Target, most_wo
         let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
             continue;
         };
-        let plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device).collect();
+        let mut plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device).collect();
+        if deep {
+            plans.truncate(1);
+        }
         if !plans.is_empty() {
             return Some((plans, device, offset));
         }

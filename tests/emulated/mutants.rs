@@ -1,7 +1,7 @@
 //! Kernels that are broken on purpose, in one place at a time: does the emulator see it?
 
 use ptx_emulator::Module;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a mutant's description begins whose comparison counts equal numbers differently.
 pub const GUARD: &str = "guard off by one";
@@ -16,11 +16,52 @@ pub struct Mutant {
     pub replacement: String,
 }
 
+/// Mutants that are the same kernel: what is changed, fragments of the source around it, and why nothing depends on it.
+const EQUIVALENT: [(&str, &[&str], &str); 7] = [
+    (
+        "left out: bar.warp.sync",
+        &["if (APART) __syncwarp();"],
+        "it keeps the compiler from mixing reads and arithmetic; lanes exchange nothing",
+    ),
+    (
+        "left out: bar.warp.sync",
+        &["produce<CONFIG>(args, r_map, s_map, shared, work);"],
+        "it brings lanes together before an aligned barrier, at which the emulator lets them meet",
+    ),
+    (
+        "left out: bar.warp.sync",
+        &["const int box = lane % kMathWarps"],
+        "bytes may arrive before they are announced, and each lane has waited for the stage itself",
+    ),
+    (
+        "left out: bar.sync",
+        &["if (GROUPS > 1) __syncthreads();"],
+        "it is for the block's next tile, and blocks have one",
+    ),
+    (
+        "left out: bar.sync",
+        &["nobody reads the tiles of an earlier call any more", "accumulate<true>"],
+        "it is for a block's next tile, and blocks have one in grids of up to 65535 blocks",
+    ),
+    (
+        "left out: bar.sync",
+        &["ASYNC_PIPELINED("],
+        "likewise",
+    ),
+    (
+        "left out: fence.mbarrier_init",
+        &["ptx::fence_async_proxy();"],
+        "the proxy fence after it does the same",
+    ),
+];
+
 /// A file's PTX with one of its kernels alone.
 pub struct Kernel {
     lines: Vec<String>,
     /// Where the kernel's own lines begin.
     first: usize,
+    /// The text of the source around each line.
+    sources: Vec<String>,
 }
 
 impl Kernel {
@@ -35,11 +76,34 @@ impl Kernel {
         let end = (begin + 1..all.len())
             .find(|&at| all[at].contains(".entry ") || all[at].starts_with("\t.file") || all[at].starts_with("\t.section"))
             .unwrap_or(all.len());
-        let lines = all[..head].iter().chain(&all[begin..end]).map(|line| line.to_string());
+        let files = all.iter().filter(|line| line.trim_start().starts_with(".file"));
+        let kept = all[..head].iter().chain(&all[begin..end]).chain(files);
+        let lines: Vec<String> = kept.map(|line| line.to_string()).collect();
+        let sources = sources(&all, &lines);
         Kernel {
-            lines: lines.collect(),
+            lines,
             first: head,
+            sources,
         }
+    }
+
+    /// The source's text where a line comes from.
+    pub fn source(&self, line: u32) -> &str {
+        let mut lines = self.sources[line as usize - 1].lines();
+        let own = lines.nth(1).unwrap_or_default().trim();
+        match own {
+            _ if own.is_empty() => lines.nth(2).unwrap_or_default().trim(),
+            _ => own,
+        }
+    }
+
+    /// Why a mutant is the same kernel, if it is.
+    pub fn equivalent(&self, mutant: &Mutant) -> Option<&'static str> {
+        let around = &self.sources[mutant.line as usize - 1];
+        EQUIVALENT
+            .iter()
+            .find(|(what, fragments, _)| mutant.what.starts_with(what) && fragments.iter().all(|part| around.contains(part)))
+            .map(|(_, _, why)| *why)
     }
 
     fn with(&self, mutant: Option<&Mutant>) -> Result<Module, ptx_emulator::ParseError> {
@@ -87,6 +151,43 @@ impl Kernel {
         }
         all
     }
+}
+
+/// For each line of a kernel the source's line before, that line and the one after it; then the same of where it was inlined.
+fn sources(all: &[&str], lines: &[String]) -> Vec<String> {
+    let mut files: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for line in all.iter().filter(|line| line.trim_start().starts_with(".file")) {
+        let mut words = line.split_whitespace().skip(1);
+        let number = words.next().and_then(|word| word.parse().ok());
+        let path = line.split('"').nth(1);
+        if let (Some(number), Some(path)) = (number, path) {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            files.insert(number, text.lines().map(str::to_string).collect());
+        }
+    }
+    let around = |file: u32, line: usize| -> String {
+        let none = Vec::new();
+        let text = files.get(&file).unwrap_or(&none);
+        let at = |line: usize| text.get(line).map_or("", String::as_str);
+        format!("{}\n{}\n{}", at(line.wrapping_sub(2)), at(line.wrapping_sub(1)), at(line))
+    };
+    let mut here = String::new();
+    let mut list = Vec::with_capacity(lines.len());
+    for line in lines {
+        if let Some(place) = line.trim_start().strip_prefix(".loc") {
+            let numbers = |text: &str| -> Vec<usize> { text.split_whitespace().map_while(|word| word.parse().ok()).collect() };
+            let own = numbers(place);
+            let caller = place.split("inlined_at").nth(1).map(numbers).filter(|numbers| numbers.len() >= 2);
+            if own.len() >= 2 {
+                here = around(own[0] as u32, own[1]);
+            }
+            if let Some(caller) = caller {
+                here = format!("{here}\n{}", around(caller[0] as u32, caller[1]));
+            }
+        }
+        list.push(here.clone());
+    }
+    list
 }
 
 /// Instruction and operands without the semicolon, and a guard before it.
