@@ -8,9 +8,7 @@ use candle_sgemm::gemm::dealt::COUNTER_BYTES;
 use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
-use candle_sgemm::gemm::{
-    Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision,
-};
+use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision};
 use candle_sgemm::transpose::TransposePlan;
 use ptx_emulator::{run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use};
 use rand::rngs::StdRng;
@@ -23,7 +21,7 @@ const C0: f64 = 4.0;
 const TF32_ERROR: f64 = 2.0 / 1024.0;
 /// Rounding errors of the epilogue, in units of ε times its terms.
 const C1: f64 = 16.0;
-/// Elements behind each operand: whoever reads them finds NaN.
+/// Elements behind D that must stay unwritten. Operands end where their allocations do.
 const PADDING: usize = 8;
 
 /// What went wrong: in the run or in its result.
@@ -70,7 +68,11 @@ pub struct Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:?}, seed {}, {:?})", self.plan, self.target, self.seed, self.plan.problem)
+        write!(
+            f,
+            "{} ({:?}, seed {}, {:?})",
+            self.plan, self.target, self.seed, self.plan.problem
+        )
     }
 }
 
@@ -104,8 +106,10 @@ fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize
 
 /// Random numbers where the layout reaches, NaN elsewhere.
 fn operand(rng: &mut StdRng, problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> Vec<f64> {
-    let mut data = vec![f64::NAN; reach(problem, layout, rows, cols) + PADDING];
-    walk(problem, layout, rows, cols, |at| data[at] = f64::from(rng.random_range(-1.0..1.0f32) + 0.1));
+    let mut data = vec![f64::NAN; reach(problem, layout, rows, cols)];
+    walk(problem, layout, rows, cols, |at| {
+        data[at] = f64::from(rng.random_range(-1.0..1.0f32) + 0.1)
+    });
     data
 }
 
@@ -151,13 +155,26 @@ impl Case {
         problem.b = b.map_or(problem.b, |repack| repack.from);
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let plain = problem.epilogue.is_plain() && problem.epilogue.c.is_none();
-        let (alpha, beta) = if plain && rng.random_bool(0.5) { (1.0, 0.0) } else { (-1.25, 0.75) };
+        let (alpha, beta) = if plain && rng.random_bool(0.5) {
+            (1.0, 0.0)
+        } else {
+            (-1.25, 0.75)
+        };
         Case {
             a: operand(&mut rng, &problem, &problem.a, m, k),
             b: operand(&mut rng, &problem, &problem.b, k, n),
-            c: problem.epilogue.c.map(|layout| operand(&mut rng, &problem, &layout, m, n)),
-            residual: problem.epilogue.residual.map(|layout| operand(&mut rng, &problem, &layout, m, n)),
-            bias: problem.epilogue.bias.then(|| (0..n).map(|_| f64::from(rng.random_range(-1.0..1.0f32))).collect()),
+            c: problem
+                .epilogue
+                .c
+                .map(|layout| operand(&mut rng, &problem, &layout, m, n)),
+            residual: problem
+                .epilogue
+                .residual
+                .map(|layout| operand(&mut rng, &problem, &layout, m, n)),
+            bias: problem
+                .epilogue
+                .bias
+                .then(|| (0..n).map(|_| f64::from(rng.random_range(-1.0..1.0f32))).collect()),
             plan,
             target,
             device,
@@ -190,7 +207,10 @@ impl Case {
         let (a, b) = (upload(&self.a), upload(&self.b));
         let c = self.c.as_ref().map_or(0, |c| upload(c));
         let residual = self.residual.as_ref().map_or(0, |residual| upload(residual));
-        let bias = self.bias.as_ref().map_or(0, |bias| memory.upload(&bytes(bias, 0, dtype), Use::Input));
+        let bias = self
+            .bias
+            .as_ref()
+            .map_or(0, |bias| memory.upload(&bytes(bias, 0, dtype), Use::Input));
         let mut scalars = self.alpha.to_le_bytes().to_vec();
         scalars.extend_from_slice(&self.beta.to_le_bytes());
         let scalars = memory.upload(&scalars, Use::Input);
@@ -229,7 +249,8 @@ impl Case {
         for (repack, src, dst) in [(&plan.repacks[0], at.a, here.a), (&plan.repacks[1], at.b, here.b)] {
             if let Some(repack) = repack {
                 let movement = repack.movement(&problem.batch_dims, dtype);
-                let movement = TransposePlan::new(&movement, &self.device).map_err(|error| Wrong::Result(error.to_string()))?;
+                let movement =
+                    TransposePlan::new(&movement, &self.device).map_err(|error| Wrong::Result(error.to_string()))?;
                 transpositions::launch(&movement, self.target, src, dst, true, &mut memory, schedule)?;
             }
         }
@@ -253,7 +274,9 @@ impl Case {
         report.lines = ran.lines;
         report.edges = ran.edges;
         if counted {
-            let counters = memory.read(workspace - COUNTER_BYTES as u64, COUNTER_BYTES).unwrap_or_default();
+            let counters = memory
+                .read(workspace - COUNTER_BYTES as u64, COUNTER_BYTES)
+                .unwrap_or_default();
             if counters.iter().any(|&byte| byte != 0) {
                 return Err(Wrong::Result("the counters are not 0 after the launch".to_string()));
             }
@@ -267,7 +290,11 @@ impl Case {
             if written != inside[place] {
                 return Err(Wrong::Result(format!(
                     "place {place} of D, which is {}, was {}",
-                    if inside[place] { "one of the result" } else { "none of the result" },
+                    if inside[place] {
+                        "one of the result"
+                    } else {
+                        "none of the result"
+                    },
                     if written { "written" } else { "not written" }
                 )));
             }
@@ -291,7 +318,9 @@ impl Case {
         for batch in 0..problem.batch() {
             let [sum, magnitude] = self.products(&problem, batch);
             let at = |layout: &OperandLayout, row: usize, col: usize| {
-                (batch_offset(&problem, layout, batch) + row as i64 * layout.row_stride + col as i64 * layout.col_stride) as usize
+                (batch_offset(&problem, layout, batch)
+                    + row as i64 * layout.row_stride
+                    + col as i64 * layout.col_stride) as usize
             };
             for row in 0..m {
                 for col in 0..n {
@@ -322,7 +351,9 @@ impl Case {
                     let got = d[at(&problem.d, row, col)];
                     let off = (got - value).abs();
                     if off.is_nan() || off > bound {
-                        return Some(format!("D({row}, {col}) of matrix {batch} is {got}, not {value} (±{bound:e})"));
+                        return Some(format!(
+                            "D({row}, {col}) of matrix {batch} is {got}, not {value} (±{bound:e})"
+                        ));
                     }
                 }
             }
@@ -336,7 +367,10 @@ impl Case {
         let dense = |data: &[f64], layout: &OperandLayout, rows: usize, cols: usize| -> Vec<f64> {
             let base = batch_offset(problem, layout, batch);
             let place = |row: usize, col: usize| base + row as i64 * layout.row_stride + col as i64 * layout.col_stride;
-            (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col))).map(|(row, col)| data[place(row, col) as usize]).collect()
+            (0..rows)
+                .flat_map(|row| (0..cols).map(move |col| (row, col)))
+                .map(|(row, col)| data[place(row, col) as usize])
+                .collect()
         };
         let (a, b) = (dense(&self.a, &problem.a, m, k), dense(&self.b, &problem.b, k, n));
         let absolute = |x: &[f64]| x.iter().map(|x| x.abs()).collect::<Vec<_>>();
@@ -385,7 +419,9 @@ fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Identity => x,
         Activation::Relu => x.max(0.0),
-        Activation::GeluTanh => 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh()),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        }
         Activation::GeluErf => x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Tanh => x.tanh(),
@@ -435,21 +471,36 @@ fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: 
 /// A problem that may suit a kernel.
 fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: bool) -> (GemmProblem, usize) {
     let tile = &spec.tile;
-    let (bm, bn, bk) = (tile.bm.max(1) as usize, tile.bn.max(1) as usize, tile.bk.max(1) as usize);
+    let (bm, bn, bk) = (
+        tile.bm.max(1) as usize,
+        tile.bn.max(1) as usize,
+        tile.bk.max(1) as usize,
+    );
     let limit = |most: u32| if most == 0 { usize::MAX } else { most as usize };
+    let several = deep && rng.random_bool(0.5);
     let mut m = size(rng, bm, limit(spec.needs.max_m).min(600));
     let mut n = size(rng, bn, limit(spec.needs.max_n).min(600));
     if deep {
-        // Strips are dealt: many of them make rounds as k does elsewhere.
-        let dealt = matches!(spec.split_k, SplitK::Dealt(_));
-        (m, n) = (m.min(bm), if dealt { rng.random_range(8..16) * bn } else { n.min(bn) });
+        (m, n) = (m.min(bm), n.min(bn));
+        // Strips are dealt, and persistent blocks take several tiles: those make rounds, too.
+        match spec.split_k {
+            SplitK::Dealt(_) => n = rng.random_range(8..16) * bn,
+            _ if several => (m, n) = (4 * bm - rng.random_range(0..bm.min(8)), n),
+            _ => {}
+        }
+        m = m.min(limit(spec.needs.max_m));
     }
     let padded = m.next_multiple_of(bm) * n.next_multiple_of(bn);
     // Often enough for every stage of a ring to come round more than once.
     const MOST_STAGES: u32 = 10;
-    let stages = if spec.copy_boxes.is_some() { tile.stages.max(MOST_STAGES) } else { tile.stages.max(1) };
+    let stages = if spec.copy_boxes.is_some() {
+        tile.stages.max(MOST_STAGES)
+    } else {
+        tile.stages.max(1)
+    };
     let rounds = bk * stages as usize;
     let k = match rng.random_range(0..4) {
+        _ if several => rounds / 2 + rng.random_range(0..=rounds / 2),
         _ if deep => 3 * rounds + rng.random_range(0..=rounds),
         0 => size(rng, bk, 600),
         1 => rng.random_range(1..=rounds),
@@ -512,7 +563,11 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         }
     }
     let bytes = offset * spec.dtype.size();
-    let align = if bytes.is_multiple_of(16) { 16 } else { spec.dtype.size() as u32 };
+    let align = if bytes.is_multiple_of(16) {
+        16
+    } else {
+        spec.dtype.size() as u32
+    };
     let set = |layout: &mut OperandLayout| *layout = layout.with_align(align);
     set(&mut problem.a);
     set(&mut problem.b);
@@ -522,9 +577,15 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     (problem, offset)
 }
 
-/// Plans of one problem that this kernel takes, with each way to cut k. `deep`: one tile, and so much k that every stage of a
-/// ring comes round three times.
-pub fn draw(rng: &mut StdRng, spec: &'static KernelSpec, target: Target, most_work: usize, deep: bool) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
+/// Plans of one problem that this kernel takes, with each way to cut k. `deep`: one tile and so much k, or so many tiles, that
+/// every stage of a ring comes round several times.
+pub fn draw(
+    rng: &mut StdRng,
+    spec: &'static KernelSpec,
+    target: Target,
+    most_work: usize,
+    deep: bool,
+) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
     const TRIES: usize = 400;
     for _ in 0..TRIES {
         let base = match target {
@@ -532,7 +593,7 @@ pub fn draw(rng: &mut StdRng, spec: &'static KernelSpec, target: Target, most_wo
             Target::Hopper => DeviceInfo::H100,
         };
         let device = DeviceInfo {
-            sm_count: [2, 3, 4, 6, 8][rng.random_range(0..5usize)],
+            sm_count: [1, 2, 3, 4, 8][rng.random_range(0..if deep { 2 } else { 5usize })],
             ..base
         };
         let (problem, offset) = draw_problem(rng, spec, most_work, deep);

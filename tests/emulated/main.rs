@@ -26,7 +26,10 @@ const MOST_WORK: usize = 6 << 20;
 const MOST_BYTES: usize = 192 << 10;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
 }
 
 fn chosen(name: &str) -> bool {
@@ -62,8 +65,10 @@ struct Tally {
 impl Tally {
     fn ran(&self, report: ptx_emulator::Report) {
         self.runs.fetch_add(1, Ordering::Relaxed);
-        self.instructions.fetch_add(report.thread_instructions, Ordering::Relaxed);
-        self.multiply_adds.fetch_add(report.tensor_multiply_adds, Ordering::Relaxed);
+        self.instructions
+            .fetch_add(report.thread_instructions, Ordering::Relaxed);
+        self.multiply_adds
+            .fetch_add(report.tensor_multiply_adds, Ordering::Relaxed);
     }
 
     fn complain(&self, text: String) {
@@ -81,7 +86,12 @@ impl Tally {
         );
         let complaints = self.complaints.into_inner().expect("nobody panics with it");
         let shown = complaints.len().min(5);
-        assert!(complaints.is_empty(), "{} wrong:\n{}", complaints.len(), complaints[..shown].join("\n\n"));
+        assert!(
+            complaints.is_empty(),
+            "{} wrong:\n{}",
+            complaints.len(),
+            complaints[..shown].join("\n\n")
+        );
     }
 }
 
@@ -89,7 +99,10 @@ fn products(target: Target) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
     let many = setting("CANDLE_SGEMM_EMULATED_CASES", 2);
-    let rows: Vec<_> = TABLE.iter().filter(|spec| target.has(spec.file) && chosen(spec.name)).collect();
+    let rows: Vec<_> = TABLE
+        .iter()
+        .filter(|spec| target.has(spec.file) && chosen(spec.name))
+        .collect();
     let tally = Tally::default();
     in_parallel(rows.len(), |i| {
         let spec = rows[i];
@@ -123,7 +136,10 @@ fn products(target: Target) {
                     match case.check(Schedule::drawn(rng.next_u64())) {
                         Ok((d, report)) => {
                             tally.ran(report);
-                            if d.iter().zip(&first).any(|(x, y)| x.to_bits() != y.to_bits() && !x.is_nan()) {
+                            if d.iter()
+                                .zip(&first)
+                                .any(|(x, y)| x.to_bits() != y.to_bits() && !x.is_nan())
+                            {
                                 tally.complain(format!("{case}: another schedule gives other bits"));
                             }
                         }
@@ -155,7 +171,10 @@ fn movements(target: Target) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
     let many = 2 * setting("CANDLE_SGEMM_EMULATED_CASES", 2);
-    let rows: Vec<_> = transpose::TABLE.iter().filter(|kernel| target.has(kernel.file) && chosen(kernel.name)).collect();
+    let rows: Vec<_> = transpose::TABLE
+        .iter()
+        .filter(|kernel| target.has(kernel.file) && chosen(kernel.name))
+        .collect();
     let tally = Tally::default();
     in_parallel(rows.len(), |i| {
         let kernel = rows[i];
@@ -223,9 +242,12 @@ fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> Outcome {
     const CASES: usize = 8;
     const RUNS: usize = 20;
     /// One in so many mutants is a guard.
-    const GUARDS: usize = 8;
+    const GUARDS: usize = 10;
     const MUTANT_WORK: usize = 10 << 20;
-    let spec = TABLE.iter().find(|spec| spec.name.starts_with(name)).expect("a row of the table");
+    let spec = TABLE
+        .iter()
+        .find(|spec| spec.name.starts_with(name))
+        .expect("a row of the table");
     let kernel = mutants::Kernel::new(&ptx::text(spec.file, target), spec.name);
     let original = kernel.module();
     let mut rng = StdRng::seed_from_u64(seed);
@@ -270,7 +292,13 @@ fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> Outcome {
         let module = kernel.mutated(mutant);
         let mut fate = mutants::Fate::Survived;
         let guard = mutant.what.starts_with(mutants::GUARD);
-        let shows = |lines: &BTreeSet<u32>, edges: &BTreeSet<u32>| if guard { edges.contains(&mutant.line) } else { lines.contains(&mutant.line) };
+        let shows = |lines: &BTreeSet<u32>, edges: &BTreeSet<u32>| {
+            if guard {
+                edges.contains(&mutant.line)
+            } else {
+                lines.contains(&mutant.line)
+            }
+        };
         let those: Vec<_> = cases.iter().filter(|(_, lines, edges)| shows(lines, edges)).collect();
         for run in 0..RUNS {
             let (case, ..) = those[(run + those.len() - 1) % those.len()];
@@ -293,7 +321,9 @@ fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> Outcome {
         }
         match fate {
             mutants::Fate::Found(how, runs) => found.push(format!("{how} after {runs}: {}", mutant.what)),
-            mutants::Fate::Survived => survivors.push(format!("{name}: {} ({})", mutant.what, kernel.source(mutant.line))),
+            mutants::Fate::Survived => {
+                survivors.push(format!("{name}: {} ({})", mutant.what, kernel.source(mutant.line)))
+            }
         }
     }
     Outcome {
@@ -321,7 +351,13 @@ fn broken_kernels_are_found() {
     in_parallel(families.len(), |i| {
         let (name, target) = *families[i];
         let began = Instant::now();
-        let Outcome { made, same, tried, found, survivors } = mutants_of(name, target, seed, most);
+        let Outcome {
+            made,
+            same,
+            tried,
+            found,
+            survivors,
+        } = mutants_of(name, target, seed, most);
         let mut kinds = BTreeMap::<&str, usize>::new();
         for text in &found {
             *kinds.entry(text.split(' ').next().unwrap_or_default()).or_default() += 1;
@@ -343,9 +379,19 @@ fn broken_kernels_are_found() {
         totals.4 += same;
     });
     let (many, found, survivors, made, same) = totals.into_inner().expect("nobody panics with it");
-    println!("{found} of {many} mutants found in {:.0} s", started.elapsed().as_secs_f64());
-    assert!(same * 10 <= made, "{same} of {made} mutants are left out as the same kernel");
-    assert!(found as f64 >= FOUND * many as f64, "too many survive:\n{}", survivors.join("\n"));
+    println!(
+        "{found} of {many} mutants found in {:.0} s",
+        started.elapsed().as_secs_f64()
+    );
+    assert!(
+        same * 10 <= made,
+        "{same} of {made} mutants are left out as the same kernel"
+    );
+    assert!(
+        found as f64 >= FOUND * many as f64,
+        "too many survive:\n{}",
+        survivors.join("\n")
+    );
 }
 
 /// The fault that this crate once had: stages that take turns between sets of warps, their number no multiple of the sets'.
@@ -370,7 +416,10 @@ fn stages_that_change_between_sets_are_found() {
         .concat()
         .replace(&right, &format!("FFMA_KMAJOR({NAME}, 64, 64, 8, 4, 10, "))
         .replace("#include \"../", &format!("#include \"{}/", folder.display()))
-        .replace("#include \"along", &format!("#include \"{}/ffma/along", folder.display()))
+        .replace(
+            "#include \"along",
+            &format!("#include \"{}/ffma/along", folder.display()),
+        )
         .replace("#include \"lane", &format!("#include \"{}/ffma/lane", folder.display()));
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken_kmajor.cu");
     std::fs::write(&path, broken).expect("target/tmp");
@@ -386,7 +435,10 @@ fn stages_that_change_between_sets_are_found() {
         case.more_shared = MORE_STAGES * ((64 + 64) * 128 + 16);
         match case.run(&module, Schedule::drawn(rng.next_u64())) {
             Err(gemm::Wrong::Found(finding)) => {
-                println!("found after {run} right runs and {:.1} s:\n{finding}", started.elapsed().as_secs_f64());
+                println!(
+                    "found after {run} right runs and {:.1} s:\n{finding}",
+                    started.elapsed().as_secs_f64()
+                );
                 assert!(
                     matches!(finding.kind, Kind::SharedRace | Kind::Uninitialised),
                     "a read of a stage whose round has not arrived, not {finding}"

@@ -17,7 +17,7 @@ pub struct Mutant {
 }
 
 /// Mutants that are the same kernel: what is changed, fragments of the source around it, and why nothing depends on it.
-const EQUIVALENT: [(&str, &[&str], &str); 7] = [
+const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     (
         "left out: bar.warp.sync",
         &["if (APART) __syncwarp();"],
@@ -43,15 +43,27 @@ const EQUIVALENT: [(&str, &[&str], &str); 7] = [
         &["nobody reads the tiles of an earlier call any more", "accumulate<true>"],
         "it is for a block's next tile, and blocks have one in grids of up to 65535 blocks",
     ),
-    (
-        "left out: bar.sync",
-        &["ASYNC_PIPELINED("],
-        "likewise",
-    ),
+    ("left out: bar.sync", &["ASYNC_PIPELINED("], "likewise"),
     (
         "left out: fence.mbarrier_init",
         &["ptx::fence_async_proxy();"],
         "the proxy fence after it does the same",
+    ),
+    (
+        GUARD,
+        &["if (extent > 1) {"],
+        "dividing by an extent of 1 gives what leaving it out gives",
+    ),
+    (GUARD, &["min("], "of two equal numbers either is the smaller"),
+    (
+        GUARD,
+        &["const bool whole"],
+        "the guarded way gives what the unguarded gives",
+    ),
+    (
+        GUARD,
+        &["kVector <= "],
+        "numbers one by one are the same as a vector of them",
     ),
 ];
 
@@ -74,7 +86,9 @@ impl Kernel {
             .position(|line| is_entry(line) && line.contains(&format!(" {entry}(")))
             .expect("this kernel");
         let end = (begin + 1..all.len())
-            .find(|&at| all[at].contains(".entry ") || all[at].starts_with("\t.file") || all[at].starts_with("\t.section"))
+            .find(|&at| {
+                all[at].contains(".entry ") || all[at].starts_with("\t.file") || all[at].starts_with("\t.section")
+            })
             .unwrap_or(all.len());
         let files = all.iter().filter(|line| line.trim_start().starts_with(".file"));
         let kept = all[..head].iter().chain(&all[begin..end]).chain(files);
@@ -102,7 +116,9 @@ impl Kernel {
         let around = &self.sources[mutant.line as usize - 1];
         EQUIVALENT
             .iter()
-            .find(|(what, fragments, _)| mutant.what.starts_with(what) && fragments.iter().all(|part| around.contains(part)))
+            .find(|(what, fragments, _)| {
+                mutant.what.starts_with(what) && fragments.iter().all(|part| around.contains(part))
+            })
             .map(|(_, _, why)| *why)
     }
 
@@ -169,15 +185,25 @@ fn sources(all: &[&str], lines: &[String]) -> Vec<String> {
         let none = Vec::new();
         let text = files.get(&file).unwrap_or(&none);
         let at = |line: usize| text.get(line).map_or("", String::as_str);
-        format!("{}\n{}\n{}", at(line.wrapping_sub(2)), at(line.wrapping_sub(1)), at(line))
+        format!(
+            "{}\n{}\n{}",
+            at(line.wrapping_sub(2)),
+            at(line.wrapping_sub(1)),
+            at(line)
+        )
     };
     let mut here = String::new();
     let mut list = Vec::with_capacity(lines.len());
     for line in lines {
         if let Some(place) = line.trim_start().strip_prefix(".loc") {
-            let numbers = |text: &str| -> Vec<usize> { text.split_whitespace().map_while(|word| word.parse().ok()).collect() };
+            let numbers =
+                |text: &str| -> Vec<usize> { text.split_whitespace().map_while(|word| word.parse().ok()).collect() };
             let own = numbers(place);
-            let caller = place.split("inlined_at").nth(1).map(numbers).filter(|numbers| numbers.len() >= 2);
+            let caller = place
+                .split("inlined_at")
+                .nth(1)
+                .map(numbers)
+                .filter(|numbers| numbers.len() >= 2);
             if own.len() >= 2 {
                 here = around(own[0] as u32, own[1]);
             }
@@ -231,7 +257,10 @@ fn plus(guard: &str, name: &str, operands: &[&str], which: usize, by: i64) -> St
         }
         Err(_) => {
             changed[which] = "mutated".to_string();
-            format!("{{ .reg .b32 mutated; add.s32 mutated, {old}, {by}; {guard} {name} {}; }}", changed.join(", "))
+            format!(
+                "{{ .reg .b32 mutated; add.s32 mutated, {old}, {by}; {guard} {name} {}; }}",
+                changed.join(", ")
+            )
         }
     }
 }
@@ -259,7 +288,10 @@ fn changes(line: &str) -> Vec<(String, String)> {
         add("left out", format!("mov.pred {}, 1;", o[0]));
         add(
             "parity flipped",
-            format!("{{ .reg .b32 mutated; xor.b32 mutated, {}, 1; {name} {}, {}, mutated; }}", o[2], o[0], o[1]),
+            format!(
+                "{{ .reg .b32 mutated; xor.b32 mutated, {}, 1; {name} {}, {}, mutated; }}",
+                o[2], o[0], o[1]
+            ),
         );
     } else if starts("mbarrier.arrive.expect_tx") {
         add("left out", NOTHING.into());
@@ -280,13 +312,26 @@ fn changes(line: &str) -> Vec<(String, String)> {
     } else if starts("cp.async.wait_group") || starts("wgmma.wait_group") {
         add("left out", NOTHING.into());
         add("one group fewer", plus(guard, name, &o, 0, 1));
-    } else if starts("cp.async.commit_group") || starts("cp.async.bulk.commit_group") || starts("cp.async.bulk.wait_group") {
+    } else if starts("cp.async.commit_group")
+        || starts("cp.async.bulk.commit_group")
+        || starts("cp.async.bulk.wait_group")
+    {
         add("left out", NOTHING.into());
-    } else if starts("wgmma.fence") || starts("wgmma.commit") || starts("barrier.cluster") || starts("griddepcontrol.wait") {
+    } else if starts("wgmma.fence")
+        || starts("wgmma.commit")
+        || starts("barrier.cluster")
+        || starts("griddepcontrol.wait")
+    {
         add("left out", NOTHING.into());
     } else if starts("st.release") || starts("ld.acquire") {
-        add("relaxed", line.replace(".release", ".relaxed").replace(".acquire", ".relaxed"));
-    } else if starts("setp.") && name.matches('.').count() == 2 && (name.ends_with("s32") || name.ends_with("u32") || name.ends_with("s64")) {
+        add(
+            "relaxed",
+            line.replace(".release", ".relaxed").replace(".acquire", ".relaxed"),
+        );
+    } else if starts("setp.")
+        && name.matches('.').count() == 2
+        && (name.ends_with("s32") || name.ends_with("u32") || name.ends_with("s64"))
+    {
         for (from, to) in [(".lt.", ".le."), (".le.", ".lt."), (".gt.", ".ge."), (".ge.", ".gt.")] {
             if name.contains(from) {
                 add(GUARD, format!("{guard} {} {};", name.replace(from, to), o.join(", ")));

@@ -40,10 +40,14 @@ pub fn nvcc() -> Option<&'static Path> {
         .get_or_init(|| {
             let named = env::var_os("NVCC").map(PathBuf::from);
             let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os);
-            let home = homes.map(|home| Path::new(&home).join("bin/nvcc")).find(|path| path.is_file());
+            let home = homes
+                .map(|home| Path::new(&home).join("bin/nvcc"))
+                .find(|path| path.is_file());
             let on_path = || {
                 let path = env::var_os("PATH")?;
-                env::split_paths(&path).map(|folder| folder.join("nvcc")).find(|path| path.is_file())
+                env::split_paths(&path)
+                    .map(|folder| folder.join("nvcc"))
+                    .find(|path| path.is_file())
             };
             named.or(home).or_else(on_path).or_else(|| {
                 let usual = PathBuf::from("/usr/local/cuda/bin/nvcc");
@@ -70,7 +74,10 @@ fn cuda() -> PathBuf {
 fn headers() -> u64 {
     static HASH: OnceLock<u64> = OnceLock::new();
     fn walk(folder: &Path, hasher: &mut DefaultHasher) {
-        let mut paths: Vec<PathBuf> = fs::read_dir(folder).expect("cuda/").map(|entry| entry.expect("cuda/").path()).collect();
+        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+            .expect("cuda/")
+            .map(|entry| entry.expect("cuda/").path())
+            .collect();
         paths.sort();
         for path in paths {
             if path.is_dir() {
@@ -96,10 +103,21 @@ pub fn text(file: &str, target: Target) -> String {
 pub fn from_source(source: &Path, name: &str, target: Target) -> String {
     let nvcc = nvcc().expect("nvcc: tests ask for it first");
     let mut hasher = DefaultHasher::new();
-    (headers(), fs::read(source).expect("a source"), target.architecture(), nvcc).hash(&mut hasher);
+    (
+        headers(),
+        fs::read(source).expect("a source"),
+        target.architecture(),
+        nvcc,
+    )
+        .hash(&mut hasher);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ptx");
     fs::create_dir_all(&folder).expect("target/tmp");
-    let kept = folder.join(format!("{}-{}-{:016x}.ptx", name.replace('/', "-"), target.architecture(), hasher.finish()));
+    let kept = folder.join(format!(
+        "{}-{}-{:016x}.ptx",
+        name.replace('/', "-"),
+        target.architecture(),
+        hasher.finish()
+    ));
     if let Ok(text) = fs::read_to_string(&kept) {
         return text;
     }
@@ -127,7 +145,10 @@ pub fn module(file: &str, target: Target) -> Arc<Module> {
     type Modules = Mutex<HashMap<(String, Target), Arc<OnceLock<Arc<Module>>>>>;
     static MODULES: OnceLock<Modules> = OnceLock::new();
     let slot = {
-        let mut modules = MODULES.get_or_init(Modules::default).lock().expect("no test panics here");
+        let mut modules = MODULES
+            .get_or_init(Modules::default)
+            .lock()
+            .expect("no test panics here");
         modules.entry((file.to_string(), target)).or_default().clone()
     };
     slot.get_or_init(|| match Module::parse(&text(file, target)) {

@@ -37,8 +37,22 @@ fn maps(instance: &Instance, piece: &Piece, src: u64, dst: u64) -> [Param; 2] {
         })
     };
     [
-        map(src, m.cols, m.rows, m.src_row, batch.map_or(m.src_row, |axis| axis.src), instance.tile_rows),
-        map(dst, m.rows, m.cols, m.dst_col, batch.map_or(m.dst_col, |axis| axis.dst), instance.tile_cols),
+        map(
+            src,
+            m.cols,
+            m.rows,
+            m.src_row,
+            batch.map_or(m.src_row, |axis| axis.src),
+            instance.tile_rows,
+        ),
+        map(
+            dst,
+            m.rows,
+            m.cols,
+            m.dst_col,
+            batch.map_or(m.dst_col, |axis| axis.dst),
+            instance.tile_cols,
+        ),
     ]
 }
 
@@ -57,7 +71,17 @@ pub fn launch(
             let module = ptx::module(kernel.file, target);
             launch_in(&module, plan, target, src, dst, lets_next, u64::MAX, memory, schedule)
         }
-        _ => launch_in(&Module::default(), plan, target, src, dst, lets_next, u64::MAX, memory, schedule),
+        _ => launch_in(
+            &Module::default(),
+            plan,
+            target,
+            src,
+            dst,
+            lets_next,
+            u64::MAX,
+            memory,
+            schedule,
+        ),
     }
 }
 
@@ -83,7 +107,11 @@ pub fn launch_in(
                 return Err(Wrong::Result("a copy leaves what was allocated".to_string()));
             }
         }
-        Step::Launch { kernel, instance, pieces } => {
+        Step::Launch {
+            kernel,
+            instance,
+            pieces,
+        } => {
             for piece in pieces {
                 let mut args = piece.args(plan, kernel, src, dst);
                 args.lets_next = u16::from(lets_next);
@@ -152,7 +180,15 @@ impl Case {
                 _ => rng.random_range(1..=300),
             };
             let many = rng.random_range(2..=4usize);
-            let dims: Vec<usize> = (0..many).map(|i| if i + 2 < many { rng.random_range(1..5) } else { side(rng) }).collect();
+            let dims: Vec<usize> = (0..many)
+                .map(|i| {
+                    if i + 2 < many {
+                        rng.random_range(1..5)
+                    } else {
+                        side(rng)
+                    }
+                })
+                .collect();
             let order: Vec<usize> = match (many, rng.random_range(0..3)) {
                 (2, 0) => vec![0, 1],
                 (2, _) => vec![1, 0],
@@ -168,17 +204,33 @@ impl Case {
                 continue;
             }
             let mut strides = vec![1; many];
-            let gap = if rng.random_bool(0.3) { rng.random_range(0..3) * 16 + rng.random_range(0..2) } else { 0 };
+            let gap = if rng.random_bool(0.3) {
+                rng.random_range(0..3) * 16 + rng.random_range(0..2)
+            } else {
+                0
+            };
             if rng.random_bool(0.1) {
                 strides[many - 1] = 2;
             }
             for i in (1..many).rev() {
                 strides[i - 1] = strides[i] * dims[i] + if i == many - 1 { gap } else { 0 };
             }
-            let offset = if rng.random_bool(0.3) { rng.random_range(0..20) } else { 0 };
-            let shift = if rng.random_bool(0.3) { rng.random_range(0..16) * size } else { 0 };
+            let offset = if rng.random_bool(0.3) {
+                rng.random_range(0..20)
+            } else {
+                0
+            };
+            let shift = if rng.random_bool(0.3) {
+                rng.random_range(0..16) * size
+            } else {
+                0
+            };
             let both = (offset * size) | shift;
-            let align = if both == 0 { 256 } else { 1 << both.trailing_zeros().min(8) };
+            let align = if both == 0 {
+                256
+            } else {
+                1 << both.trailing_zeros().min(8)
+            };
             let Ok(problem) = TransposeProblem::permutation(&dims, &strides, &order, size) else {
                 continue;
             };
@@ -211,7 +263,18 @@ impl Case {
 
     /// The plan, and what it was made for.
     pub fn describe(&self) -> String {
-        let Case { plan, target, dims, strides, order, offset, size, shift, seed, .. } = self;
+        let Case {
+            plan,
+            target,
+            dims,
+            strides,
+            order,
+            offset,
+            size,
+            shift,
+            seed,
+            ..
+        } = self;
         format!("{plan} ({target:?}, {dims:?} {strides:?} {order:?} of {size} bytes at {offset}, shift {shift}, seed {seed})")
     }
 
@@ -240,9 +303,22 @@ impl Case {
         let start = GUARD + self.shift;
         let room = memory.reserve(start + bytes + GUARD);
         let dst = room + start as u64;
-        let report = launch_in(module, &self.plan, self.target, src, dst, false, self.limit, &mut memory, schedule)?;
+        let report = launch_in(
+            module,
+            &self.plan,
+            self.target,
+            src,
+            dst,
+            false,
+            self.limit,
+            &mut memory,
+            schedule,
+        )?;
         if let Some(address) = memory.first_unwritten(dst, bytes) {
-            return Err(Wrong::Result(format!("byte {} of the destination was not written", address - dst)));
+            return Err(Wrong::Result(format!(
+                "byte {} of the destination was not written",
+                address - dst
+            )));
         }
         if memory.first_unwritten(dst - 1, 1).is_none() || memory.first_unwritten(dst + bytes as u64, 1).is_none() {
             return Err(Wrong::Result("a byte beside the destination was written".to_string()));
@@ -250,7 +326,9 @@ impl Case {
         let got = memory.read(dst, bytes).unwrap_or_default();
         let expected = self.reference();
         match got.iter().zip(&expected).position(|(got, expected)| got != expected) {
-            Some(at) => Err(Wrong::Result(format!("byte {at} of the destination is wrong\n  schedule {schedule:?}"))),
+            Some(at) => Err(Wrong::Result(format!(
+                "byte {at} of the destination is wrong\n  schedule {schedule:?}"
+            ))),
             None => Ok(report),
         }
     }

@@ -42,7 +42,9 @@ fn f2(a: &Narrow, b: &Narrow, f: impl Fn(f32, f32) -> f32) -> Narrow {
 #[inline(always)]
 fn fma_lanes(a: &Narrow, b: &Narrow, c: &Narrow) -> Narrow {
     map3(a, b, c, |x, y, z| {
-        f32::from_bits(x).mul_add(f32::from_bits(y), f32::from_bits(z)).to_bits()
+        f32::from_bits(x)
+            .mul_add(f32::from_bits(y), f32::from_bits(z))
+            .to_bits()
     })
 }
 
@@ -202,7 +204,11 @@ fn round32(s: f64, e: f64, round: Round) -> f32 {
         Round::Near | Round::Away => {
             // A tie in FP64 that the rest breaks: s was halfway between two numbers.
             if e != 0.0 && !near.is_infinite() {
-                let other = if s > near as f64 { near.next_up() } else { near.next_down() };
+                let other = if s > near as f64 {
+                    near.next_up()
+                } else {
+                    near.next_down()
+                };
                 let half = (near as f64 + other as f64) / 2.0;
                 if s == half && s != near as f64 {
                     let (low, high) = if other > near { (near, other) } else { (other, near) };
@@ -357,7 +363,11 @@ pub(crate) fn scalar(f: Alu, ty: Ty, mode: Mode, a: u64, b: u64, c: u64, e: u64)
         }
         Alu::MadWide => {
             let wide = (x * y) as u64;
-            return Some(if bits == 16 { wide.wrapping_add(c) & 0xFFFF_FFFF } else { wide.wrapping_add(c) });
+            return Some(if bits == 16 {
+                wide.wrapping_add(c) & 0xFFFF_FFFF
+            } else {
+                wide.wrapping_add(c)
+            });
         }
         // Division by zero is not defined; the hardware returns all ones.
         Alu::Div if y == 0 => -1,
@@ -502,7 +512,11 @@ pub(crate) fn f32_to_half(x: f32, ty: Ty, round: Round) -> u16 {
     let exponent = (magnitude.to_bits() >> 52) as i32 - 1023;
     let unit = exponent.max(-14) - 10;
     let scaled = magnitude * 2f64.powi(-unit);
-    let whole = if round == Round::Zero { scaled.floor() } else { scaled.round_ties_even() };
+    let whole = if round == Round::Zero {
+        scaled.floor()
+    } else {
+        scaled.round_ties_even()
+    };
     let value = whole * 2f64.powi(unit);
     if value >= 65536.0 {
         return sign | if round == Round::Zero { 0x7BFF } else { 0x7C00 };
@@ -544,7 +558,11 @@ pub(crate) fn convert(to: Ty, from: Ty, mode: Mode, a: u64) -> Option<u64> {
                 Some(saturate(flush(canonical(d), mode.ftz), mode.sat).to_bits().into())
             }
             Ty::F64 => {
-                let d = if mode.integer { round_to_integer(x, mode.round) } else { x };
+                let d = if mode.integer {
+                    round_to_integer(x, mode.round)
+                } else {
+                    x
+                };
                 Some(d.to_bits())
             }
             Ty::Tf32 => Some(to_tf32(x as f32, mode.round).to_bits().into()),
@@ -592,7 +610,11 @@ pub(crate) fn convert(to: Ty, from: Ty, mode: Mode, a: u64) -> Option<u64> {
                 x
             };
             // Registers are wider than narrow types: the value is extended to the register.
-            let all = if to.size() < 4 && to.signed() { x as i32 as u32 as u64 } else { x as u64 & ones(to) };
+            let all = if to.size() < 4 && to.signed() {
+                x as i32 as u32 as u64
+            } else {
+                x as u64 & ones(to)
+            };
             Some(if to.wide() { x as u64 } else { all & 0xFFFF_FFFF })
         }
     }
@@ -636,7 +658,10 @@ pub(crate) fn compare(cmp: Cmp, ty: Ty, ftz: bool, a: u64, b: u64) -> bool {
         Some(extend(a, ty).cmp(&extend(b, ty)))
     };
     let Some(order) = order else {
-        return matches!(cmp, Cmp::Equ | Cmp::Neu | Cmp::Ltu | Cmp::Leu | Cmp::Gtu | Cmp::Geu | Cmp::Nan);
+        return matches!(
+            cmp,
+            Cmp::Equ | Cmp::Neu | Cmp::Ltu | Cmp::Leu | Cmp::Gtu | Cmp::Geu | Cmp::Nan
+        );
     };
     match cmp {
         Cmp::Eq | Cmp::Equ => order.is_eq(),
@@ -691,14 +716,27 @@ mod tests {
         assert_eq!(op(Alu::Brev, 1, 0, 0, 0), 0x8000_0000);
         assert_eq!(scalar(Alu::BfindShift, Ty::U32, MODE, 0x8000_0000, 0, 0, 0), Some(0));
         assert_eq!(scalar(Alu::Bfind, Ty::U32, MODE, 0, 0, 0, 0), Some(0xFFFF_FFFF));
-        assert_eq!(scalar(Alu::MulHi, Ty::U32, MODE, 0xFFFF_FFFF, 0xFFFF_FFFF, 0, 0), Some(0xFFFF_FFFE));
+        assert_eq!(
+            scalar(Alu::MulHi, Ty::U32, MODE, 0xFFFF_FFFF, 0xFFFF_FFFF, 0, 0),
+            Some(0xFFFF_FFFE)
+        );
         assert_eq!(scalar(Alu::Lop3, Ty::B32, MODE, 0b1100, 0b1010, 0, 0xC0), Some(0b1000));
     }
 
     #[test]
     fn conversions() {
         let to = |to, from, round, x: f32| {
-            convert(to, from, Mode { round, integer: true, ..MODE }, x.to_bits().into()).unwrap()
+            convert(
+                to,
+                from,
+                Mode {
+                    round,
+                    integer: true,
+                    ..MODE
+                },
+                x.to_bits().into(),
+            )
+            .unwrap()
         };
         assert_eq!(to(Ty::S32, Ty::F32, Round::Zero, -1.5) as i32, -1);
         assert_eq!(to(Ty::S32, Ty::F32, Round::Near, 2.5) as i32, 2);

@@ -26,7 +26,11 @@ impl Epoch {
 
     pub(crate) fn new(block: u32, component: u32, time: u32) -> Self {
         debug_assert!(component < MAX_COMPONENTS && time >> TIME_BITS == 0);
-        Epoch((u64::from(block) + 1) << (TIME_BITS + COMPONENT_BITS) | u64::from(component) << TIME_BITS | u64::from(time))
+        Epoch(
+            (u64::from(block) + 1) << (TIME_BITS + COMPONENT_BITS)
+                | u64::from(component) << TIME_BITS
+                | u64::from(time),
+        )
     }
     pub(crate) fn block(self) -> u32 {
         ((self.0 >> (TIME_BITS + COMPONENT_BITS)) as u32).wrapping_sub(1)
@@ -201,7 +205,10 @@ mod tests {
     #[test]
     fn epochs_keep_their_parts() {
         let epoch = Epoch::new(70_000, 4000, 200_000_000);
-        assert_eq!((epoch.block(), epoch.component(), epoch.time()), (70_000, 4000, 200_000_000));
+        assert_eq!(
+            (epoch.block(), epoch.component(), epoch.time()),
+            (70_000, 4000, 200_000_000)
+        );
         assert!(epoch.is_real() && !Epoch::BEFORE.is_real());
     }
 
@@ -214,7 +221,10 @@ mod tests {
         b.learn(0, 9, 1);
         b.learn(1, 0, 2);
         a.join(&b);
-        assert_eq!([a.get(0, 3), a.get(0, 9), a.get(1, 0), a.get(2, 1), a.get(3, 0)], [5, 1, 2, 7, 0]);
+        assert_eq!(
+            [a.get(0, 3), a.get(0, 9), a.get(1, 0), a.get(2, 1), a.get(3, 0)],
+            [5, 1, 2, 7, 0]
+        );
         assert!(!b.knows(Epoch::new(2, 1, 1)));
     }
 }

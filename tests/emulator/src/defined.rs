@@ -47,7 +47,11 @@ impl Undefined {
         if d == SINK {
             return;
         }
-        let word = if wide { &mut self.wide[d as usize] } else { &mut self.narrow[d as usize] };
+        let word = if wide {
+            &mut self.wide[d as usize]
+        } else {
+            &mut self.narrow[d as usize]
+        };
         *word = *word & !active | lanes & active;
     }
 
@@ -86,7 +90,9 @@ pub(crate) fn follow(w: &mut Warp, instr: &Instr, group: u32, active: u32) -> Ch
         used(u.preds[p as usize], group, "the condition of an instruction")?;
     }
     match &instr.op {
-        Op::Alu { f, ty, d, a, b, c, e, .. } => {
+        Op::Alu {
+            f, ty, d, a, b, c, e, ..
+        } => {
             let wide = ty.wide();
             let narrow_at = |i: usize| match f {
                 Alu::Shl | Alu::Shr => i == 1,
@@ -109,7 +115,15 @@ pub(crate) fn follow(w: &mut Warp, instr: &Instr, group: u32, active: u32) -> Ch
             }
             u.set(*d, result_wide, lanes, active);
         }
-        Op::Setp { ty, d, q, combine, a, b, .. } => {
+        Op::Setp {
+            ty,
+            d,
+            q,
+            combine,
+            a,
+            b,
+            ..
+        } => {
             let mut lanes = u.src(*a, ty.wide()) | u.src(*b, ty.wide());
             if let Some((_, p)) = combine {
                 lanes |= u.pred(*p);
@@ -136,7 +150,13 @@ pub(crate) fn follow(w: &mut Warp, instr: &Instr, group: u32, active: u32) -> Ch
             let value = |p: PredSrc| match p {
                 PredSrc::Reg(number, false) => w.preds[number as usize],
                 PredSrc::Reg(number, true) => !w.preds[number as usize],
-                PredSrc::Const(yes) => if yes { u32::MAX } else { 0 },
+                PredSrc::Const(yes) => {
+                    if yes {
+                        u32::MAX
+                    } else {
+                        0
+                    }
+                }
             };
             let lanes = match f {
                 None => x,
@@ -146,7 +166,14 @@ pub(crate) fn follow(w: &mut Warp, instr: &Instr, group: u32, active: u32) -> Ch
             };
             u.set_pred(*d, lanes, active);
         }
-        Op::Cvt { d, d_wide, a, a_wide, b, .. } => {
+        Op::Cvt {
+            d,
+            d_wide,
+            a,
+            a_wide,
+            b,
+            ..
+        } => {
             let lanes = u.src(*a, *a_wide) | b.map_or(0, |b| u.src(b, false));
             u.set(*d, *d_wide, lanes, active);
         }
@@ -172,7 +199,11 @@ pub(crate) fn follow(w: &mut Warp, instr: &Instr, group: u32, active: u32) -> Ch
         }
         Op::Atom { at, b, c, ty, d, .. } => {
             used(u.addr(at), active, "an address")?;
-            used(u.src(*b, ty.wide()) | u.src(*c, ty.wide()), active, "an operand of an atomic")?;
+            used(
+                u.src(*b, ty.wide()) | u.src(*c, ty.wide()),
+                active,
+                "an operand of an atomic",
+            )?;
             u.set(*d, ty.wide(), 0, active);
         }
         Op::Shfl { d, p, a, b, c, .. } => {
@@ -213,12 +244,19 @@ pub(crate) fn follow(w: &mut Warp, instr: &Instr, group: u32, active: u32) -> Ch
             let lanes = u.addr(dst) | u.addr(src) | valid.map_or(0, |src| u.src(src, false));
             used(lanes, active, "an address")?;
         }
-        Op::Bar { kind: BarKind::RedAnd(_, p) | BarKind::RedOr(_, p) | BarKind::RedPopc(_, p), .. } => {
+        Op::Bar {
+            kind: BarKind::RedAnd(_, p) | BarKind::RedOr(_, p) | BarKind::RedPopc(_, p),
+            ..
+        } => {
             used(u.pred(*p), active, "a vote")?;
         }
         Op::Mma(mma) => {
             // A row or a column spreads over the warp.
-            let operands = mma.a.iter().chain(mma.b.iter()).fold(0, |lanes, &r| lanes | u.narrow[r as usize]);
+            let operands = mma
+                .a
+                .iter()
+                .chain(mma.b.iter())
+                .fold(0, |lanes, &r| lanes | u.narrow[r as usize]);
             let c = mma.c.iter().fold(0, |lanes, c| lanes | u.src(*c, false));
             let lanes = if operands != 0 { u32::MAX } else { c };
             mma.d.iter().for_each(|&d| u.set(d, false, lanes, u32::MAX));

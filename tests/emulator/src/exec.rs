@@ -145,12 +145,16 @@ impl Machine<'_> {
                         mask = active;
                     }
                     if !w.wgmma_tagged.is_empty() {
-                        self.check_wgmma_registers(w, &instr.op).map_err(|fault| (fault, pc, active))?;
+                        self.check_wgmma_registers(w, &instr.op)
+                            .map_err(|fault| (fault, pc, active))?;
                     }
                     for lane in lanes(mask) {
                         w.pc[lane as usize] = pc;
                     }
-                    match self.step(w, &instr.op, pc, active).map_err(|fault| (fault, pc, active))? {
+                    match self
+                        .step(w, &instr.op, pc, active)
+                        .map_err(|fault| (fault, pc, active))?
+                    {
                         Next::On => {
                             // Lanes that met here may be more than those that came last.
                             let met = lanes(w.live & !w.blocked & !mask).any(|lane| w.pc[lane as usize] == pc + 1);
@@ -382,7 +386,10 @@ impl Machine<'_> {
         if block.ended {
             return Err(Fault::new(
                 Kind::ClusterExit,
-                format!("block {} of the cluster has ended, and its shared memory with it", block.rank),
+                format!(
+                    "block {} of the cluster has ended, and its shared memory with it",
+                    block.rank
+                ),
             ));
         }
         let time = block.remote.entry((epoch.block(), epoch.component())).or_insert(0);
@@ -453,7 +460,9 @@ impl Machine<'_> {
     /// What lies here is made of memory that nothing wrote.
     fn forget(&mut self, slot: usize, offset: u32, bytes: u32) {
         let grain = self.grain;
-        for cell in &mut self.block_mut(slot).cells[(offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize] {
+        for cell in
+            &mut self.block_mut(slot).cells[(offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize]
+        {
             cell.set_defined(false);
         }
     }
@@ -568,7 +577,8 @@ impl Machine<'_> {
                         &self.block_ref(slot).data[offset as usize..]
                     }
                     Place::Global(address) => {
-                        let (index, offset) = self.global_access(w, &mut hint, lane, address, bytes, bytes, false, access)?;
+                        let (index, offset) =
+                            self.global_access(w, &mut hint, lane, address, bytes, bytes, false, access)?;
                         &self.memory.allocations[index].data[offset..]
                     }
                     Place::Param(offset) => match self.params.get(offset as usize..offset as usize + bytes as usize) {
@@ -635,7 +645,10 @@ impl Machine<'_> {
             ));
         }
         if offset % u64::from(bytes) != 0 {
-            return Err(Fault::new(Kind::Misaligned, format!("{offset} of local memory is no multiple of {bytes}")));
+            return Err(Fault::new(
+                Kind::Misaligned,
+                format!("{offset} of local memory is no multiple of {bytes}"),
+            ));
         }
         Ok((u64::from(w.index * 32 + lane) * each + offset) as usize)
     }
@@ -745,7 +758,8 @@ impl Machine<'_> {
                                 "a value that is stored comes from memory that nothing wrote",
                             ));
                         }
-                        let (index, offset) = self.global_access(w, &mut hint, lane, address, bytes, bytes, true, access)?;
+                        let (index, offset) =
+                            self.global_access(w, &mut hint, lane, address, bytes, bytes, true, access)?;
                         &mut self.memory.allocations[index].data[offset..]
                     }
                     Place::Param(_) => return Err(Fault::new(Kind::ReadOnly, "parameters are not to be written")),
@@ -812,14 +826,18 @@ impl Machine<'_> {
                         self.not_a_barrier(slot, offset, bytes)?;
                         self.touch(w, slot, read.epoch)?;
                         if !self.shared_access(w, lane, (slot, offset), bytes, false, read)? {
-                            return Err(Fault::new(Kind::Uninitialised, "an atomic on memory that nothing wrote"));
+                            return Err(Fault::new(
+                                Kind::Uninitialised,
+                                "an atomic on memory that nothing wrote",
+                            ));
                         }
                         self.shared_access(w, lane, (slot, offset), bytes, true, read)?;
                         &mut self.block_mut(slot).data[offset as usize..][..bytes as usize]
                     }
                     Place::Global(address) => {
                         self.global_access(w, &mut hint, lane, address, bytes, bytes, false, read)?;
-                        let (index, offset) = self.global_access(w, &mut hint, lane, address, bytes, bytes, true, read)?;
+                        let (index, offset) =
+                            self.global_access(w, &mut hint, lane, address, bytes, bytes, true, read)?;
                         &mut self.memory.allocations[index].data[offset..][..bytes as usize]
                     }
                     _ => return Err(Fault::new(Kind::OutOfBounds, "atomics need shared or global memory")),
@@ -910,8 +928,26 @@ impl Machine<'_> {
 
     fn step(&mut self, w: &mut Warp, op: &Op, pc: u32, active: u32) -> Check<Next> {
         match op {
-            Op::Alu { f, ty, mode, d, a, b, c, e } => self.alu(w, *f, *ty, *mode, *d, [*a, *b, *c, *e], active)?,
-            Op::Setp { cmp, ty, ftz, d, q, combine, a, b } => {
+            Op::Alu {
+                f,
+                ty,
+                mode,
+                d,
+                a,
+                b,
+                c,
+                e,
+            } => self.alu(w, *f, *ty, *mode, *d, [*a, *b, *c, *e], active)?,
+            Op::Setp {
+                cmp,
+                ty,
+                ftz,
+                d,
+                q,
+                combine,
+                a,
+                b,
+            } => {
                 let (a, b) = (self.any(w, *a, ty.wide()), self.any(w, *b, ty.wide()));
                 if let Some(edge) = self.edges.get_mut(pc as usize) {
                     *edge |= !ty.float() && lanes(active).any(|lane| a[lane as usize] == b[lane as usize]);
@@ -973,7 +1009,16 @@ impl Machine<'_> {
                 };
                 Self::put_pred(w, *d, if *negate { !value } else { value }, active);
             }
-            Op::Cvt { to, from, mode, d, d_wide, a, a_wide, b } => {
+            Op::Cvt {
+                to,
+                from,
+                mode,
+                d,
+                d_wide,
+                a,
+                a_wide,
+                b,
+            } => {
                 let a = self.any(w, *a, *a_wide);
                 let mut value = [0; 32];
                 match (to, from, b) {
@@ -995,7 +1040,9 @@ impl Machine<'_> {
                         for lane in lanes(active) {
                             value[lane as usize] = match alu::convert(*to, *from, *mode, a[lane as usize]) {
                                 Some(value) => value,
-                                None => return Err(Fault::new(Kind::Unsupported, format!("cvt from {from:?} to {to:?}"))),
+                                None => {
+                                    return Err(Fault::new(Kind::Unsupported, format!("cvt from {from:?} to {to:?}")))
+                                }
                             };
                         }
                     }
@@ -1022,11 +1069,35 @@ impl Machine<'_> {
                     self.put(w, part, &value, active);
                 }
             }
-            Op::Ld { space, ty, sem, wide, d, at, .. } => self.load(w, *space, *ty, *sem, *wide, d, at, active)?,
-            Op::St { space, ty, sem, wide, s, at, .. } => self.store(w, *space, *ty, *sem, *wide, s, at, active)?,
-            Op::Atom { space, op, ty, sem, d, at, b, c, .. } => {
-                self.atomic(w, *space, *op, *ty, *sem, *d, at, *b, *c, active)?
-            }
+            Op::Ld {
+                space,
+                ty,
+                sem,
+                wide,
+                d,
+                at,
+                ..
+            } => self.load(w, *space, *ty, *sem, *wide, d, at, active)?,
+            Op::St {
+                space,
+                ty,
+                sem,
+                wide,
+                s,
+                at,
+                ..
+            } => self.store(w, *space, *ty, *sem, *wide, s, at, active)?,
+            Op::Atom {
+                space,
+                op,
+                ty,
+                sem,
+                d,
+                at,
+                b,
+                c,
+                ..
+            } => self.atomic(w, *space, *op, *ty, *sem, *d, at, *b, *c, active)?,
             Op::Bra { .. } | Op::Nop | Op::SetMaxReg => {}
             Op::Exit => {
                 self.idle = 0;
@@ -1047,7 +1118,12 @@ impl Machine<'_> {
                 return Ok(Next::Ended);
             }
             Op::Trap => return Err(Fault::new(Kind::Trap, "trap")),
-            Op::Bar { kind, id, threads, aligned: _ } => return self.bar(w, pc, active, *kind, *id, *threads),
+            Op::Bar {
+                kind,
+                id,
+                threads,
+                aligned: _,
+            } => return self.bar(w, pc, active, *kind, *id, *threads),
             Op::WarpSync { mask } => {
                 let mask = self.narrow(w, *mask)[active.trailing_zeros() as usize];
                 if active & !mask != 0 {
@@ -1089,7 +1165,10 @@ impl Machine<'_> {
                 }
                 let generation = w.cluster_generation[live.trailing_zeros() as usize];
                 if generation == 0 {
-                    return Err(Fault::new(Kind::Barrier, "barrier.cluster.wait without an arrive before it"));
+                    return Err(Fault::new(
+                        Kind::Barrier,
+                        "barrier.cluster.wait without an arrive before it",
+                    ));
                 }
                 for lane in lanes(live) {
                     w.why[lane as usize] = Why::Cluster {
@@ -1101,7 +1180,15 @@ impl Machine<'_> {
                 w.blocked |= live;
                 return Ok(Next::Wait);
             }
-            Op::Shfl { kind, d, p, a, b, c, mask } => {
+            Op::Shfl {
+                kind,
+                d,
+                p,
+                a,
+                b,
+                c,
+                mask,
+            } => {
                 let wanted = self.narrow(w, *mask)[active.trailing_zeros() as usize];
                 if !self.meet(w, pc, active, wanted)? {
                     return Ok(Next::Wait);
@@ -1222,9 +1309,13 @@ impl Machine<'_> {
             | Op::MbarArrive { .. }
             | Op::MbarCompleteTx { .. }
             | Op::CpAsyncMbarArrive { .. } => self.mbarrier(w, op, active)?,
-            Op::MbarWait { at, d, parity, blocking, acquire } => {
-                return self.mbarrier_wait(w, at, *d, *parity, *blocking, *acquire, active)
-            }
+            Op::MbarWait {
+                at,
+                d,
+                parity,
+                blocking,
+                acquire,
+            } => return self.mbarrier_wait(w, at, *d, *parity, *blocking, *acquire, active),
             Op::CpAsync { bytes, dst, src, valid } => self.cp_async(w, *bytes, dst, src, *valid, active)?,
             Op::CpAsyncCommit => {
                 for lane in lanes(active) {
@@ -1448,7 +1539,10 @@ impl Machine<'_> {
             if expected % 32 != 0 || expected == 0 || expected > self.warps * 32 {
                 return Err(Fault::new(
                     Kind::Barrier,
-                    format!("a barrier cannot be of {expected} threads of a block of {}", self.threads),
+                    format!(
+                        "a barrier cannot be of {expected} threads of a block of {}",
+                        self.threads
+                    ),
                 ));
             }
         }
@@ -1493,7 +1587,11 @@ impl Machine<'_> {
 
     fn barrier_place(&mut self, w: &Warp, space: Space, lane: u32, address: u64) -> Check<(usize, u32)> {
         let space = if space == Space::Generic { Space::Shared } else { space };
-        let address = if address >= SHARED_WINDOW { address - SHARED_WINDOW } else { address };
+        let address = if address >= SHARED_WINDOW {
+            address - SHARED_WINDOW
+        } else {
+            address
+        };
         let (slot, at) = self.shared_place(w, space, address)?;
         self.shared_bounds(at, 8, 8)?;
         let own = self.ordinary(w, lane, true, false).epoch;
@@ -1509,7 +1607,10 @@ impl Machine<'_> {
     }
 
     fn missing(at: u32) -> Box<Fault> {
-        Fault::new(Kind::Mbarrier, format!("there is no mbarrier at {at:#x}: it was not initialised"))
+        Fault::new(
+            Kind::Mbarrier,
+            format!("there is no mbarrier at {at:#x}: it was not initialised"),
+        )
     }
 
     fn mbarrier(&mut self, w: &mut Warp, op: &Op, active: u32) -> Check<()> {
@@ -1525,13 +1626,23 @@ impl Machine<'_> {
             Op::MbarInval { at } => {
                 let addresses = self.addresses(w, at);
                 for lane in lanes(active) {
-                    let (slot, at) = at_lane(self.barrier_place(w, Space::Shared, lane, addresses[lane as usize]), lane)?;
+                    let (slot, at) = at_lane(
+                        self.barrier_place(w, Space::Shared, lane, addresses[lane as usize]),
+                        lane,
+                    )?;
                     if self.block_mut(slot).mbars.remove(&at).is_none() {
                         return at_lane(Err(Self::missing(at)), lane);
                     }
                 }
             }
-            Op::MbarArrive { space, at, release, expect, arrive, d } => {
+            Op::MbarArrive {
+                space,
+                at,
+                release,
+                expect,
+                arrive,
+                d,
+            } => {
                 let addresses = self.addresses(w, at);
                 let expect = expect.map(|expect| self.narrow(w, expect));
                 let arrive = arrive.map(|arrive| self.narrow(w, arrive));
@@ -1637,7 +1748,10 @@ impl Machine<'_> {
     fn mbarrier_init(&mut self, w: &Warp, lane: u32, address: u64, count: u32) -> Check<()> {
         let (slot, at) = self.barrier_place(w, Space::Shared, lane, address)?;
         if slot != w.slot {
-            return Err(Fault::new(Kind::Mbarrier, "another block's mbarrier cannot be initialised"));
+            return Err(Fault::new(
+                Kind::Mbarrier,
+                "another block's mbarrier cannot be initialised",
+            ));
         }
         if self.block_ref(slot).mbars.contains_key(&at) {
             return Err(Fault::new(
@@ -1646,7 +1760,10 @@ impl Machine<'_> {
             ));
         }
         if count == 0 || count >= 1 << 20 {
-            return Err(Fault::new(Kind::Mbarrier, format!("an mbarrier cannot be for {count} arrivals")));
+            return Err(Fault::new(
+                Kind::Mbarrier,
+                format!("an mbarrier cannot be for {count} arrivals"),
+            ));
         }
         let component = self.new_component(slot)?;
         let access = self.ordinary(w, lane, true, false);
@@ -1708,7 +1825,11 @@ impl Machine<'_> {
                 strong: false,
                 ..self.ordinary(w, lane, false, false)
             };
-            let init = self.block_ref(slot).mbars.get(&at).map(|barrier| (barrier.phase, barrier.done.clone()));
+            let init = self
+                .block_ref(slot)
+                .mbars
+                .get(&at)
+                .map(|barrier| (barrier.phase, barrier.done.clone()));
             let Some((phase, done)) = init else {
                 return at_lane(Err(Self::missing(at)), lane);
             };
@@ -1761,14 +1882,26 @@ impl Machine<'_> {
         }
     }
 
-    fn cp_async(&mut self, w: &mut Warp, bytes: u32, dst: &Addr, src: &Addr, valid: Option<Src>, active: u32) -> Check<()> {
+    fn cp_async(
+        &mut self,
+        w: &mut Warp,
+        bytes: u32,
+        dst: &Addr,
+        src: &Addr,
+        valid: Option<Src>,
+        active: u32,
+    ) -> Check<()> {
         let (to, from) = (self.addresses(w, dst), self.addresses(w, src));
         let valid = valid.map(|valid| self.narrow(w, valid));
         let mut hint = w.hint;
         for lane in lanes(active) {
             let i = lane as usize;
             let result = (|| -> Check<()> {
-                let address = if to[i] >= SHARED_WINDOW { to[i] - SHARED_WINDOW } else { to[i] };
+                let address = if to[i] >= SHARED_WINDOW {
+                    to[i] - SHARED_WINDOW
+                } else {
+                    to[i]
+                };
                 let (slot, offset) = self.shared_place(w, Space::Shared, address)?;
                 self.shared_bounds(offset, bytes, bytes)?;
                 self.not_a_barrier(slot, offset, bytes)?;
@@ -1831,8 +1964,19 @@ impl Machine<'_> {
     fn bulk_lane(&mut self, w: &mut Warp, op: &Op, pc: u32, lane: u32) -> Check<()> {
         let i = lane as usize;
         match op {
-            Op::TmaLoad { dst, map, coords, bar, multicast, .. } => {
-                let (dst, map, bar) = (self.addresses(w, dst)[i], self.addresses(w, map)[i], self.addresses(w, bar)[i]);
+            Op::TmaLoad {
+                dst,
+                map,
+                coords,
+                bar,
+                multicast,
+                ..
+            } => {
+                let (dst, map, bar) = (
+                    self.addresses(w, dst)[i],
+                    self.addresses(w, map)[i],
+                    self.addresses(w, bar)[i],
+                );
                 let coords: Vec<i32> = coords.iter().map(|&c| self.narrow(w, c)[i] as i32).collect();
                 let multicast = multicast.map(|mask| self.narrow(w, mask)[i] & 0xFFFF);
                 let map = self.map_at(w, lane, map)?;
@@ -1852,8 +1996,18 @@ impl Machine<'_> {
                 w.hint = hint;
                 self.start_copy(w, lane, pc, data, map.swizzle, targets)
             }
-            Op::BulkLoad { dst, src, bytes, bar, multicast } => {
-                let (dst, src, bar) = (self.addresses(w, dst)[i], self.addresses(w, src)[i], self.addresses(w, bar)[i]);
+            Op::BulkLoad {
+                dst,
+                src,
+                bytes,
+                bar,
+                multicast,
+            } => {
+                let (dst, src, bar) = (
+                    self.addresses(w, dst)[i],
+                    self.addresses(w, src)[i],
+                    self.addresses(w, bar)[i],
+                );
                 let bytes = self.narrow(w, *bytes)[i] as usize;
                 let multicast = multicast.map(|mask| self.narrow(w, mask)[i] & 0xFFFF);
                 if bytes % 16 != 0 || src % 16 != 0 {
@@ -1911,7 +2065,10 @@ impl Machine<'_> {
         }
         let Some(mask) = multicast else {
             if slot != bar_slot {
-                return Err(Fault::new(Kind::Mbarrier, "a bulk copy and its mbarrier are in different blocks"));
+                return Err(Fault::new(
+                    Kind::Mbarrier,
+                    "a bulk copy and its mbarrier are in different blocks",
+                ));
             }
             return Ok(vec![(slot, offset, bar)]);
         };
@@ -1943,7 +2100,15 @@ impl Machine<'_> {
         }
     }
 
-    fn proxy_read(&mut self, w: &Warp, hint: &mut usize, lane: u32, address: u64, bytes: usize, epoch: Epoch) -> Check<&[u8]> {
+    fn proxy_read(
+        &mut self,
+        w: &Warp,
+        hint: &mut usize,
+        lane: u32,
+        address: u64,
+        bytes: usize,
+        epoch: Epoch,
+    ) -> Check<&[u8]> {
         let access = Access {
             epoch,
             proxy: true,
@@ -1972,7 +2137,10 @@ impl Machine<'_> {
         let (slot, offset) = self.shared_place(w, Space::Shared, address)?;
         self.shared_bounds(offset, bytes as u32, 16)?;
         if offset % 128 != 0 && swizzle != Swizzle::None {
-            return Err(Fault::new(Kind::Misaligned, format!("a bulk copy from {offset:#x} of shared memory")));
+            return Err(Fault::new(
+                Kind::Misaligned,
+                format!("a bulk copy from {offset:#x} of shared memory"),
+            ));
         }
         self.not_a_barrier(slot, offset, bytes as u32)?;
         let (components, time) = self.bulk_group(w, lane)?;
@@ -2009,7 +2177,16 @@ impl Machine<'_> {
 
     /// An access of bulk copies or `wgmma` to a run of shared memory, on behalf of a lane.
     #[allow(clippy::too_many_arguments)]
-    fn proxy_cells(&mut self, w: &Warp, lane: u32, slot: usize, offset: u32, bytes: u32, write: bool, access: Access) -> Check<()> {
+    fn proxy_cells(
+        &mut self,
+        w: &Warp,
+        lane: u32,
+        slot: usize,
+        offset: u32,
+        bytes: u32,
+        write: bool,
+        access: Access,
+    ) -> Check<()> {
         let grain = self.grain;
         let view = self.view(w, lane);
         let block = self.blocks[slot].as_mut().expect("a resident block");
@@ -2098,7 +2275,13 @@ impl Machine<'_> {
         };
         let tags = &w.wgmma_tag;
         match op {
-            Op::Alu { f: Alu::Mov, ty, d, a: Src::Reg(a), .. } if !ty.wide() => {
+            Op::Alu {
+                f: Alu::Mov,
+                ty,
+                d,
+                a: Src::Reg(a),
+                ..
+            } if !ty.wide() => {
                 if busy(*a, tags) {
                     let tag = tags[*a as usize];
                     if !busy(*d, tags) {
@@ -2121,7 +2304,9 @@ impl Machine<'_> {
                     return complain(*d);
                 }
             }
-            Op::Selp { wide: false, d, a, b, .. } => {
+            Op::Selp {
+                wide: false, d, a, b, ..
+            } => {
                 for src in [a, b] {
                     if let Some(register) = source(src, tags) {
                         return complain(register);
@@ -2171,7 +2356,10 @@ impl Machine<'_> {
         let depth = 32 / size;
         let scale = Self::pred(w, wgmma.scale_d);
         if scale != 0 && scale & w.live != w.live {
-            return Err(Fault::new(Kind::Unsupported, "scale-d differs between the threads of a warp"));
+            return Err(Fault::new(
+                Kind::Unsupported,
+                "scale-d differs between the threads of a warp",
+            ));
         }
         let accumulate = scale & w.live != 0;
         let group = w.wgmma_committed + 1;
@@ -2213,14 +2401,34 @@ impl Machine<'_> {
                 let descriptor = Descriptor::parse(self.wide(w, *src)[w.live.trailing_zeros() as usize]);
                 for row in 0..16 {
                     let mn = quarter * 16 + row as u32;
-                    self.tile_row(w, &descriptor, mn, depth, size, wgmma.transposed[0], wgmma.ty, access, &mut a[row])?;
+                    self.tile_row(
+                        w,
+                        &descriptor,
+                        mn,
+                        depth,
+                        size,
+                        wgmma.transposed[0],
+                        wgmma.ty,
+                        access,
+                        &mut a[row],
+                    )?;
                 }
             }
         }
         let descriptor = Descriptor::parse(self.wide(w, wgmma.b)[w.live.trailing_zeros() as usize]);
         let mut b = vec![[Number::default(); 16]; wgmma.n as usize];
         for (column, numbers) in b.iter_mut().enumerate() {
-            self.tile_row(w, &descriptor, column as u32, depth, size, wgmma.transposed[1], wgmma.ty, access, numbers)?;
+            self.tile_row(
+                w,
+                &descriptor,
+                column as u32,
+                depth,
+                size,
+                wgmma.transposed[1],
+                wgmma.ty,
+                access,
+                numbers,
+            )?;
         }
         if wgmma.negate[0] != wgmma.negate[1] {
             a.iter_mut().flatten().for_each(Number::negate);
@@ -2283,7 +2491,8 @@ impl Machine<'_> {
     }
 
     fn mma(&mut self, w: &mut Warp, mma: &Mma) {
-        let words = |registers: &[u32], w: &Warp| -> Vec<Narrow> { registers.iter().map(|&r| w.narrow[r as usize]).collect() };
+        let words =
+            |registers: &[u32], w: &Warp| -> Vec<Narrow> { registers.iter().map(|&r| w.narrow[r as usize]).collect() };
         let mut a = [[Number::default(); 16]; 16];
         fragments(&words(&mma.a, w), mma.ty, mma.k, &mut a);
         let mut b = [[Number::default(); 16]; 8];
@@ -2422,20 +2631,60 @@ fn atomic_result(op: AtomOp, ty: Ty, a: u64, b: u64, c: u64) -> Option<u64> {
             _ => None,
         };
     }
-    let signed = |x: u64| if ty.size() == 8 { x as i64 } else { i64::from(x as u32 as i32) };
-    let less = if ty.signed() { signed(a) < signed(b) } else { (a & mask) < (b & mask) };
+    let signed = |x: u64| {
+        if ty.size() == 8 {
+            x as i64
+        } else {
+            i64::from(x as u32 as i32)
+        }
+    };
+    let less = if ty.signed() {
+        signed(a) < signed(b)
+    } else {
+        (a & mask) < (b & mask)
+    };
     Some(
         mask & match op {
             AtomOp::Add => a.wrapping_add(b),
-            AtomOp::Min => if less { a } else { b },
-            AtomOp::Max => if less { b } else { a },
+            AtomOp::Min => {
+                if less {
+                    a
+                } else {
+                    b
+                }
+            }
+            AtomOp::Max => {
+                if less {
+                    b
+                } else {
+                    a
+                }
+            }
             AtomOp::And => a & b,
             AtomOp::Or => a | b,
             AtomOp::Xor => a ^ b,
             AtomOp::Exch => b,
-            AtomOp::Cas => if a & mask == b & mask { c } else { a },
-            AtomOp::Inc => if a & mask >= b & mask { 0 } else { a + 1 },
-            AtomOp::Dec => if a & mask == 0 || a & mask > b & mask { b } else { a - 1 },
+            AtomOp::Cas => {
+                if a & mask == b & mask {
+                    c
+                } else {
+                    a
+                }
+            }
+            AtomOp::Inc => {
+                if a & mask >= b & mask {
+                    0
+                } else {
+                    a + 1
+                }
+            }
+            AtomOp::Dec => {
+                if a & mask == 0 || a & mask > b & mask {
+                    b
+                } else {
+                    a - 1
+                }
+            }
         },
     )
 }

@@ -195,13 +195,20 @@ fn lay_out(entry: &Entry, launch: &Launch) -> Result<Vec<u8>, String> {
         return Err(format!("{threads} threads are more than the kernel was compiled for"));
     }
     if (0..3).any(|dim| launch.cluster[dim] == 0 || launch.grid[dim] % launch.cluster[dim] != 0) {
-        return Err(format!("a grid of {:?} blocks is not made of clusters of {:?}", launch.grid, launch.cluster));
+        return Err(format!(
+            "a grid of {:?} blocks is not made of clusters of {:?}",
+            launch.grid, launch.cluster
+        ));
     }
     if launch.grid.contains(&0) || launch.cluster.iter().product::<u32>() > 16 || launch.resident == 0 {
         return Err("the grid is empty or the cluster too large".to_string());
     }
     if launch.params.len() != entry.params.len() {
-        return Err(format!("{} arguments for {} parameters", launch.params.len(), entry.params.len()));
+        return Err(format!(
+            "{} arguments for {} parameters",
+            launch.params.len(),
+            entry.params.len()
+        ));
     }
     let mut bytes = vec![0; entry.param_bytes as usize];
     for (param, declared) in launch.params.iter().zip(&entry.params) {
@@ -215,7 +222,12 @@ fn lay_out(entry: &Entry, launch: &Launch) -> Result<Vec<u8>, String> {
             }
         };
         if value.len() != declared.size as usize {
-            return Err(format!("{} bytes for {}, which has {}", value.len(), declared.name, declared.size));
+            return Err(format!(
+                "{} bytes for {}, which has {}",
+                value.len(),
+                declared.name,
+                declared.size
+            ));
         }
         bytes[declared.offset as usize..][..value.len()].copy_from_slice(&value);
     }
@@ -502,7 +514,10 @@ impl<'a> Machine<'a> {
         let block = self.block_mut(slot);
         block.next_component += 1;
         if block.next_component >= MAX_COMPONENTS {
-            return Err(Fault::new(Kind::Unsupported, "too many barriers and bulk groups in a block"));
+            return Err(Fault::new(
+                Kind::Unsupported,
+                "too many barriers and bulk groups in a block",
+            ));
         }
         Ok(block.next_component - 1)
     }
@@ -524,7 +539,9 @@ impl<'a> Machine<'a> {
     }
 
     fn start_clusters(&mut self) {
-        let per_dim: Vec<u32> = (0..3).map(|dim| self.launch.grid[dim] / self.launch.cluster[dim]).collect();
+        let per_dim: Vec<u32> = (0..3)
+            .map(|dim| self.launch.grid[dim] / self.launch.cluster[dim])
+            .collect();
         let all: u32 = per_dim.iter().product();
         for cluster in 0..self.clusters.len() {
             if self.clusters[cluster].live || self.next_cluster >= all {
@@ -753,7 +770,11 @@ impl<'a> Machine<'a> {
                 Order::Random => self.random.below(4) == 0,
             };
             if deliver {
-                let pick = if order == Order::RoundRobin { 0 } else { self.random.below(self.copies.len()) };
+                let pick = if order == Order::RoundRobin {
+                    0
+                } else {
+                    self.random.below(self.copies.len())
+                };
                 self.deliver(pick)?;
             }
         }
@@ -923,8 +944,13 @@ impl<'a> Machine<'a> {
             }
             let first = cluster * self.cluster_blocks as usize;
             let slots = first..first + self.cluster_blocks as usize;
-            let ended = slots.clone().all(|slot| self.blocks[slot].as_ref().is_some_and(|block| block.ended));
-            let arriving = self.copies.iter().any(|copy| copy.to.iter().any(|(slot, _)| slots.contains(slot)));
+            let ended = slots
+                .clone()
+                .all(|slot| self.blocks[slot].as_ref().is_some_and(|block| block.ended));
+            let arriving = self
+                .copies
+                .iter()
+                .any(|copy| copy.to.iter().any(|(slot, _)| slots.contains(slot)));
             if ended && !arriving {
                 self.clusters[cluster].live = false;
             }
@@ -1000,7 +1026,10 @@ impl<'a> Machine<'a> {
     fn unfinished(&self) -> Box<Finding> {
         let copy = &self.copies[0];
         self.finding(
-            *Fault::new(Kind::Unfinished, "all threads have ended, and a bulk copy is still under way"),
+            *Fault::new(
+                Kind::Unfinished,
+                "all threads have ended, and a bulk copy is still under way",
+            ),
             copy.line,
             copy.location,
             copy.block,
@@ -1151,4 +1180,3 @@ impl<'a> Machine<'a> {
         state.generation += 1;
     }
 }
-

@@ -88,7 +88,9 @@ impl Memory {
     }
 
     fn position(&self, address: u64) -> Option<usize> {
-        let after = self.allocations.partition_point(|allocation| allocation.base <= address);
+        let after = self
+            .allocations
+            .partition_point(|allocation| allocation.base <= address);
         after.checked_sub(1)
     }
 

@@ -345,7 +345,11 @@ impl<'a> Parser<'a> {
                     let element = size;
                     let mut total = size;
                     while self.eat(b'[') {
-                        total = if self.peek() == b']' { 0 } else { total * self.number()? as u32 };
+                        total = if self.peek() == b']' {
+                            0
+                        } else {
+                            total * self.number()? as u32
+                        };
                         self.expect(b']')?;
                     }
                     let mut init = Vec::new();
@@ -437,7 +441,10 @@ impl<'a> Parser<'a> {
         self.body(&mut body)?;
         // Externally sized shared memory comes after all that has a size.
         let end = body.entry.static_shared.max(self.shared_end);
-        let at = self.extern_shared.iter().fold(end, |at, (_, align)| at.next_multiple_of((*align).max(16)));
+        let at = self
+            .extern_shared
+            .iter()
+            .fold(end, |at, (_, align)| at.next_multiple_of((*align).max(16)));
         body.entry.static_shared = at - SHARED_BASE;
         for instr in &mut body.entry.code {
             place_extern(&mut instr.op, at);
@@ -517,7 +524,9 @@ impl<'a> Parser<'a> {
                     "shared" => {
                         let (name, align, size, _) = self.variable()?;
                         shared_end = shared_end.next_multiple_of(align);
-                        body.scopes[body.scope].names.insert(name.to_string(), Named::Shared(shared_end));
+                        body.scopes[body.scope]
+                            .names
+                            .insert(name.to_string(), Named::Shared(shared_end));
                         shared_end += size;
                     }
                     "local" => {
@@ -596,7 +605,9 @@ impl<'a> Parser<'a> {
                 body.ranges.insert(name, (class, *count, many));
                 *count += many;
             } else {
-                body.scopes[body.scope].names.insert(name.to_string(), Named::Reg(class, *count));
+                body.scopes[body.scope]
+                    .names
+                    .insert(name.to_string(), Named::Reg(class, *count));
                 *count += 1;
             }
             if !self.eat(b',') {
@@ -911,12 +922,18 @@ impl<'a> Parser<'a> {
                     (_, Raw::Vec(list)) => Ok(Op::Pack {
                         ty,
                         d: self.dst(body, &o[0], class(ty))?,
-                        parts: list.iter().map(|raw| self.src(body, raw, Class::Narrow)).collect::<Res<_>>()?,
+                        parts: list
+                            .iter()
+                            .map(|raw| self.src(body, raw, Class::Narrow))
+                            .collect::<Res<_>>()?,
                     }),
                     (Raw::Vec(list), _) => Ok(Op::Unpack {
                         ty,
                         a: self.src(body, &o[1], class(ty))?,
-                        parts: list.iter().map(|raw| self.dst(body, raw, Class::Narrow)).collect::<Res<_>>()?,
+                        parts: list
+                            .iter()
+                            .map(|raw| self.dst(body, raw, Class::Narrow))
+                            .collect::<Res<_>>()?,
                     }),
                     _ => alu(Alu::Mov, ty),
                 }
@@ -941,7 +958,14 @@ impl<'a> Parser<'a> {
                 alu(f, ty)
             }
             "fma" => alu(Alu::Fma, ty()?),
-            "div" => alu(if has("approx") || has("full") { Alu::DivApprox } else { Alu::Div }, ty()?),
+            "div" => alu(
+                if has("approx") || has("full") {
+                    Alu::DivApprox
+                } else {
+                    Alu::Div
+                },
+                ty()?,
+            ),
             "rem" => alu(Alu::Rem, ty()?),
             "min" => alu(Alu::Min, ty()?),
             "max" => alu(Alu::Max, ty()?),
@@ -1059,7 +1083,10 @@ impl<'a> Parser<'a> {
                     _ => None,
                 };
                 let (d, q) = match o[0] {
-                    Raw::Pair(d, q) => (self.register(body, d, Class::Pred)?, self.register(body, q, Class::Pred)?),
+                    Raw::Pair(d, q) => (
+                        self.register(body, d, Class::Pred)?,
+                        self.register(body, q, Class::Pred)?,
+                    ),
                     ref raw => (self.dst(body, raw, Class::Pred)?, SINK),
                 };
                 Ok(Op::Setp {
@@ -1251,7 +1278,11 @@ impl<'a> Parser<'a> {
                     (_, _, true) => Vote::Uni,
                     _ => Vote::Ballot,
                 };
-                let class = if kind == Vote::Ballot { Class::Narrow } else { Class::Pred };
+                let class = if kind == Vote::Ballot {
+                    Class::Narrow
+                } else {
+                    Class::Pred
+                };
                 Ok(Op::Vote {
                     kind,
                     d: self.dst(body, &o[0], class)?,
@@ -1300,7 +1331,10 @@ impl<'a> Parser<'a> {
                 _ => unsupported(),
             },
             "fence" if has("mbarrier_init") => Ok(Op::FenceMbarrierInit),
-            "fence" => Ok(Op::Fence { sem: Sem::AcqRel, scope }),
+            "fence" => Ok(Op::Fence {
+                sem: Sem::AcqRel,
+                scope,
+            }),
             "mbarrier" => self.mbarrier(body, &parts, o, space, word),
             "cp" => self.copy(body, &parts, o, word),
             "griddepcontrol" => match parts.get(1) {
@@ -1594,7 +1628,11 @@ impl<'a> Parser<'a> {
             b: self.src(body, &o[2], Class::Wide)?,
             scale_d: self.pred(body, &o[3])?,
             negate: [flag(4, -1), flag(5, -1)],
-            transposed: if in_registers { [false, flag(6, 1)] } else { [flag(6, 1), flag(7, 1)] },
+            transposed: if in_registers {
+                [false, flag(6, 1)]
+            } else {
+                [flag(6, 1), flag(7, 1)]
+            },
         })))
     }
 
@@ -1607,7 +1645,9 @@ impl<'a> Parser<'a> {
         else {
             return unsupported();
         };
-        let Ok(k) = shape[6..].parse::<u32>() else { return unsupported() };
+        let Ok(k) = shape[6..].parse::<u32>() else {
+            return unsupported();
+        };
         let d = self.dst_list(body, &o[0], Class::Narrow)?;
         let a = self.dst_list(body, &o[1], Class::Narrow)?;
         let b = self.dst_list(body, &o[2], Class::Narrow)?;

@@ -111,7 +111,11 @@ fn step(a: &[Number], b: &[Number], c: f32, fraction_bits: u32) -> f32 {
         finite &= x.finite & y.finite;
     }
     if !finite {
-        let sum: f64 = a.iter().zip(b).map(|(x, y)| f64::from(x.value) * f64::from(y.value)).sum();
+        let sum: f64 = a
+            .iter()
+            .zip(b)
+            .map(|(x, y)| f64::from(x.value) * f64::from(y.value))
+            .sum();
         let sum = sum + f64::from(c);
         return match sum.is_nan() {
             true => f32::from_bits(NAN),
@@ -145,7 +149,11 @@ fn truncated(sum: i64, exponent: i32) -> f32 {
     // The last place of the result.
     let unit = (leading - 23).max(-149);
     let shift = unit - exponent;
-    let whole = if shift >= 0 { magnitude >> shift.min(63) } else { magnitude << -shift };
+    let whole = if shift >= 0 {
+        magnitude >> shift.min(63)
+    } else {
+        magnitude << -shift
+    };
     let bits = if leading >= MIN_EXPONENT {
         ((leading + 127) as u32) << 23 | whole as u32 & 0x7F_FFFF
     } else {
@@ -207,7 +215,11 @@ impl Descriptor {
             self.start + bytes / width * self.leading + k / 8 * self.stride + k % 8 * width + bytes % width
         } else {
             let bytes = k * size;
-            let across = if self.swizzle == 0 { bytes / width * self.leading } else { bytes / width * width };
+            let across = if self.swizzle == 0 {
+                bytes / width * self.leading
+            } else {
+                bytes / width * width
+            };
             self.start + mn / 8 * self.stride + mn % 8 * width + across + bytes % width
         };
         let row = (linear >> 7).wrapping_add(self.base_offset);

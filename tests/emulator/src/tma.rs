@@ -86,12 +86,18 @@ impl TensorMap {
     pub fn complaint(&self) -> Option<String> {
         let rank = self.extents.len();
         if !(1..=MAX_RANK).contains(&rank) || self.strides.len() + 1 != rank || self.box_extents.len() != rank {
-            return Some(format!("a tensor map has 1 to {MAX_RANK} dimensions, and a stride for all but the first"));
+            return Some(format!(
+                "a tensor map has 1 to {MAX_RANK} dimensions, and a stride for all but the first"
+            ));
         }
         if self.address % 16 != 0 {
             return Some(format!("the tensor's address {:#x} is no multiple of 16", self.address));
         }
-        if let Some(stride) = self.strides.iter().find(|stride| *stride % 16 != 0 || **stride >= 1 << 40) {
+        if let Some(stride) = self
+            .strides
+            .iter()
+            .find(|stride| *stride % 16 != 0 || **stride >= 1 << 40)
+        {
             return Some(format!("the stride {stride} is no multiple of 16 below 2^40"));
         }
         if let Some(extent) = self.extents.iter().find(|extent| **extent == 0 || **extent > 1 << 32) {
@@ -105,7 +111,10 @@ impl TensorMap {
             return Some(format!("a row of a box has {inner} bytes, no multiple of 16"));
         }
         if inner > self.swizzle.width() {
-            return Some(format!("a row of a box has {inner} bytes, more than the swizzle's {}", self.swizzle.width()));
+            return Some(format!(
+                "a row of a box has {inner} bytes, more than the swizzle's {}",
+                self.swizzle.width()
+            ));
         }
         None
     }
@@ -151,9 +160,15 @@ impl TensorMap {
             extents: (0..rank).map(|_| take(4) + 1).collect(),
             strides: (1..rank).map(|_| take(8)).collect(),
             box_extents: (0..rank).map(|_| take(2) as u32).collect(),
-            element: [Element::Bits8, Element::Bits16, Element::Bits32, Element::Bits64, Element::Tf32]
-                .into_iter()
-                .find(|element| *element as u8 == bytes[9])?,
+            element: [
+                Element::Bits8,
+                Element::Bits16,
+                Element::Bits32,
+                Element::Bits64,
+                Element::Tf32,
+            ]
+            .into_iter()
+            .find(|element| *element as u8 == bytes[9])?,
             swizzle: [Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128]
                 .into_iter()
                 .find(|swizzle| *swizzle as u8 == bytes[10])?,
@@ -165,7 +180,11 @@ impl TensorMap {
     }
 
     pub(crate) fn box_bytes(&self) -> u64 {
-        self.box_extents.iter().map(|&extent| u64::from(extent)).product::<u64>() * self.element.size()
+        self.box_extents
+            .iter()
+            .map(|&extent| u64::from(extent))
+            .product::<u64>()
+            * self.element.size()
     }
 
     /// For each row of the box at these coordinates: its number, and where those of its bytes that are in the tensor lie:
@@ -174,7 +193,11 @@ impl TensorMap {
         if coords.len() != self.extents.len() {
             return Err(Fault::new(
                 Kind::Unsupported,
-                format!("{} coordinates for a tensor map of {} dimensions", coords.len(), self.extents.len()),
+                format!(
+                    "{} coordinates for a tensor map of {} dimensions",
+                    coords.len(),
+                    self.extents.len()
+                ),
             ));
         }
         let rows: u32 = self.box_extents[1..].iter().product();
@@ -193,7 +216,11 @@ impl TensorMap {
                 inside &= at >= 0 && (at as u64) < self.extents[dim];
                 address = address.wrapping_add_signed(at.wrapping_mul(self.strides[dim - 1] as i64));
             }
-            list.push(inside.then_some((address, begin as usize * size as usize, ((end - begin) as u64 * size) as usize)));
+            list.push(inside.then_some((
+                address,
+                begin as usize * size as usize,
+                ((end - begin) as u64 * size) as usize,
+            )));
         }
         Ok(list)
     }
@@ -243,10 +270,22 @@ mod tests {
     fn bad_maps_are_refused() {
         let bad = [
             TensorMap { address: 8, ..map() },
-            TensorMap { strides: vec![8, 1920, 16, 16000], ..map() },
-            TensorMap { box_extents: vec![64, 16, 1, 1, 1], ..map() },
-            TensorMap { box_extents: vec![3, 16, 1, 1, 1], ..map() },
-            TensorMap { strides: vec![16], ..map() },
+            TensorMap {
+                strides: vec![8, 1920, 16, 16000],
+                ..map()
+            },
+            TensorMap {
+                box_extents: vec![64, 16, 1, 1, 1],
+                ..map()
+            },
+            TensorMap {
+                box_extents: vec![3, 16, 1, 1, 1],
+                ..map()
+            },
+            TensorMap {
+                strides: vec![16],
+                ..map()
+            },
         ];
         assert!(bad.iter().all(|map| map.complaint().is_some()));
     }

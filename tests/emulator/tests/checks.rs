@@ -79,7 +79,10 @@ fn outcomes(make: impl Fn() -> Try) -> Vec<Kind> {
             }
         }
     }
-    assert!(clean == 0 || kinds.is_empty(), "{clean} schedules found nothing, others {kinds:?}");
+    assert!(
+        clean == 0 || kinds.is_empty(),
+        "{clean} schedules found nothing, others {kinds:?}"
+    );
     kinds
 }
 
@@ -91,7 +94,10 @@ fn outcome(make: impl Fn() -> Try) -> Option<Kind> {
 }
 
 fn within(kinds: &[Kind], allowed: &[Kind]) {
-    assert!(!kinds.is_empty() && kinds.iter().all(|kind| allowed.contains(kind)), "{kinds:?}");
+    assert!(
+        !kinds.is_empty() && kinds.iter().all(|kind| allowed.contains(kind)),
+        "{kinds:?}"
+    );
 }
 
 fn block(body: &str) -> Option<Kind> {
@@ -104,7 +110,10 @@ fn bounds_and_alignment() {
     assert_eq!(block("ld.global.f32 %f1, [%rd4+4092];"), Some(Kind::OutOfBounds));
     assert_eq!(block("ld.global.f32 %f1, [%rd4+-4];"), Some(Kind::OutOfBounds));
     assert_eq!(block("ld.global.v2.f32 {%f1, %f2}, [%rd4];"), Some(Kind::Misaligned));
-    assert_eq!(block("mov.u32 %r9, 0; st.shared.u32 [%r9], %r1;"), Some(Kind::OutOfBounds));
+    assert_eq!(
+        block("mov.u32 %r9, 0; st.shared.u32 [%r9], %r1;"),
+        Some(Kind::OutOfBounds)
+    );
     assert_eq!(block("st.shared.u32 [%r6+2], %r1;"), Some(Kind::Misaligned));
     assert_eq!(block("st.shared.u32 [%r6+8256], %r1;"), Some(Kind::OutOfBounds));
     assert_eq!(block("st.global.f32 [%rd4], 0f00000000;"), Some(Kind::ReadOnly));
@@ -117,9 +126,18 @@ fn memory_that_nothing_wrote() {
     // In shared memory, values may be read that nothing wrote, but nothing may depend on them.
     assert_eq!(block("ld.shared.f32 %f1, [%r6];"), None);
     let load = "ld.shared.f32 %f1, [%r6]; add.f32 %f2, %f1, %f1;";
-    assert_eq!(block(&format!("{load} st.global.f32 [%rd5], %f2;")), Some(Kind::Uninitialised));
-    assert_eq!(block(&format!("{load} mov.f32 %f2, 0f00000000; st.global.f32 [%rd5], %f2;")), None);
-    assert_eq!(block(&format!("{load} setp.gt.f32 %p1, %f2, 0f00000000;\n@%p1 bra A;\nA:")), Some(Kind::Uninitialised));
+    assert_eq!(
+        block(&format!("{load} st.global.f32 [%rd5], %f2;")),
+        Some(Kind::Uninitialised)
+    );
+    assert_eq!(
+        block(&format!("{load} mov.f32 %f2, 0f00000000; st.global.f32 [%rd5], %f2;")),
+        None
+    );
+    assert_eq!(
+        block(&format!("{load} setp.gt.f32 %p1, %f2, 0f00000000;\n@%p1 bra A;\nA:")),
+        Some(Kind::Uninitialised)
+    );
     let through = "st.shared.f32 [%r6+4096], %f2; ld.shared.f32 %f3, [%r6+4096]; st.global.f32 [%rd5], %f3;";
     assert_eq!(block(&format!("{load} {through}")), Some(Kind::Uninitialised));
     let selected = "setp.eq.s32 %p1, %r2, 0; selp.f32 %f3, 0f3F800000, %f2, %p1; st.global.f32 [%rd5], %f3;";
@@ -129,7 +147,8 @@ fn memory_that_nothing_wrote() {
 
 #[test]
 fn results_are_those_of_the_program() {
-    let mut attempt = Try::new("ld.global.f32 %f1, [%rd4]; fma.rn.f32 %f2, %f1, %f1, 0f3F800000; st.global.f32 [%rd5], %f2;");
+    let mut attempt =
+        Try::new("ld.global.f32 %f1, [%rd4]; fma.rn.f32 %f2, %f1, %f1, 0f3F800000; st.global.f32 [%rd5], %f2;");
     attempt.run_with(Order::Random, 7).unwrap();
     let base = 0x10_0000_0000 + 8192;
     for i in 0..64 {
@@ -192,7 +211,10 @@ fn copies_of_threads_need_a_wait() {
     ld.shared.f32 %f1, [%r6];
     st.global.f32 [%rd5], %f1;";
     assert_eq!(block(&text.replace("WAIT", "cp.async.wait_group 0;")), None);
-    assert_eq!(block(&text.replace("WAIT", "cp.async.wait_group 1;")), Some(Kind::SharedRace));
+    assert_eq!(
+        block(&text.replace("WAIT", "cp.async.wait_group 1;")),
+        Some(Kind::SharedRace)
+    );
     assert_eq!(block(&text.replace("WAIT", "")), Some(Kind::SharedRace));
     // Only the thread that waits knows, until a barrier.
     let other = "
@@ -269,7 +291,9 @@ fn with_map(body: &str) -> Try {
 fn tma_text(expect: &str, wait: &str, after: &str) -> String {
     let publish = "fence.mbarrier_init.release.cluster;";
     let text = TMA.replace("PUBLISH", publish);
-    text.replace("EXPECT", expect).replace("WAIT", wait).replace("AFTER", after)
+    text.replace("EXPECT", expect)
+        .replace("WAIT", wait)
+        .replace("AFTER", after)
 }
 
 fn tma(expect: &str, wait: &str, after: &str) -> Option<Kind> {
@@ -334,7 +358,10 @@ fn ordinary_writes_need_a_proxy_fence_before_a_bulk_store() {
 OVER:";
     let go = |fence: &str, wait: &str, after: &str| {
         outcome(|| {
-            let text = text.replace("FENCE", fence).replace("WAIT", wait).replace("AFTER", after);
+            let text = text
+                .replace("FENCE", fence)
+                .replace("WAIT", wait)
+                .replace("AFTER", after);
             let body = format!("shl.b32 %r8, %r1, 4;\nadd.s32 %r7, %r3, %r8;\n{text}");
             let mut attempt = with_map(&body);
             let b = attempt.memory.upload(&[0; 4096], Use::Any);
@@ -390,11 +417,17 @@ fn the_registers_and_operands_of_wgmma() {
     assert_eq!(wgmma("", fence, wait, store), Some(Kind::ProxyFence));
     assert_eq!(wgmma(proxy, "", wait, store), Some(Kind::WgmmaRegisters));
     assert_eq!(wgmma(proxy, fence, "", store), Some(Kind::WgmmaRegisters));
-    assert_eq!(wgmma(proxy, fence, "wgmma.wait_group.sync.aligned 1;", store), Some(Kind::WgmmaRegisters));
+    assert_eq!(
+        wgmma(proxy, fence, "wgmma.wait_group.sync.aligned 1;", store),
+        Some(Kind::WgmmaRegisters)
+    );
     // The tile is overwritten while it may still be read.
     let overwrite = "st.shared.u32 [%r7], %r1;";
     assert_eq!(wgmma(proxy, fence, wait, &format!("bar.sync 0; {overwrite}")), None);
-    assert_eq!(wgmma(proxy, fence, "", &format!("bar.sync 0; {overwrite}")), Some(Kind::SharedRace));
+    assert_eq!(
+        wgmma(proxy, fence, "", &format!("bar.sync 0; {overwrite}")),
+        Some(Kind::SharedRace)
+    );
 }
 
 #[test]
@@ -425,13 +458,31 @@ OVER:";
             attempt
         })
     };
-    let (release, acquire) = ("st.release.gpu.global.u64 [%rd2+2048], %rd20;", "ld.acquire.gpu.global.u64 %rd21, [%rd2+2048];");
+    let (release, acquire) = (
+        "st.release.gpu.global.u64 [%rd2+2048], %rd20;",
+        "ld.acquire.gpu.global.u64 %rd21, [%rd2+2048];",
+    );
     assert_eq!(go(release, acquire), None);
-    assert_eq!(go("fence.acq_rel.gpu; st.relaxed.gpu.global.u64 [%rd2+2048], %rd20;", acquire), None);
-    assert_eq!(go("st.relaxed.gpu.global.u64 [%rd2+2048], %rd20;", acquire), Some(Kind::GlobalRace));
-    assert_eq!(go(release, "ld.relaxed.gpu.global.u64 %rd21, [%rd2+2048];"), Some(Kind::GlobalRace));
     assert_eq!(
-        go(release, "ld.relaxed.gpu.global.u64 %rd21, [%rd2+2048]; fence.acq_rel.gpu;"),
+        go(
+            "fence.acq_rel.gpu; st.relaxed.gpu.global.u64 [%rd2+2048], %rd20;",
+            acquire
+        ),
+        None
+    );
+    assert_eq!(
+        go("st.relaxed.gpu.global.u64 [%rd2+2048], %rd20;", acquire),
+        Some(Kind::GlobalRace)
+    );
+    assert_eq!(
+        go(release, "ld.relaxed.gpu.global.u64 %rd21, [%rd2+2048];"),
+        Some(Kind::GlobalRace)
+    );
+    assert_eq!(
+        go(
+            release,
+            "ld.relaxed.gpu.global.u64 %rd21, [%rd2+2048]; fence.acq_rel.gpu;"
+        ),
         None
     );
     assert_eq!(go("st.global.u64 [%rd2+2048], %rd20;", acquire), Some(Kind::GlobalRace));
@@ -473,7 +524,10 @@ OVER:";
 
 #[test]
 fn barriers_that_not_all_reach() {
-    assert_eq!(block("setp.lt.s32 %p1, %r1, 32;\n@%p1 bar.sync 1, 64;"), Some(Kind::Deadlock));
+    assert_eq!(
+        block("setp.lt.s32 %p1, %r1, 32;\n@%p1 bar.sync 1, 64;"),
+        Some(Kind::Deadlock)
+    );
     assert_eq!(block("bar.sync 1, 64;"), None);
     let counts = "setp.lt.s32 %p1, %r1, 32;\n@%p1 bra A;\nbar.sync 1, 64;\nbra B;\nA:\nbar.sync 1, 32;\nB:";
     within(&outcomes(|| Try::new(counts)), &[Kind::Barrier, Kind::Deadlock]);
@@ -500,8 +554,17 @@ GO:
     assert_eq!(go("bar.sync 0;", WAIT), None);
     assert_eq!(go("bar.sync 0;", "mbarrier.arrive.shared::cta.b64 _, [%r4];"), None);
     assert_eq!(go("bar.warp.sync -1;", WAIT), Some(Kind::Mbarrier));
-    assert_eq!(go("bar.sync 0; st.shared.u32 [%r4+4], %r1;", WAIT), Some(Kind::Mbarrier));
-    assert_eq!(go("bar.sync 0;", &WAIT.replace("], 0;", "], 0; mbarrier.inval.shared::cta.b64 [%r4];")), Some(Kind::Mbarrier));
+    assert_eq!(
+        go("bar.sync 0; st.shared.u32 [%r4+4], %r1;", WAIT),
+        Some(Kind::Mbarrier)
+    );
+    assert_eq!(
+        go(
+            "bar.sync 0;",
+            &WAIT.replace("], 0;", "], 0; mbarrier.inval.shared::cta.b64 [%r4];")
+        ),
+        Some(Kind::Mbarrier)
+    );
 }
 
 /// Each block of a pair reads the other's shared memory.
@@ -545,7 +608,10 @@ fn an_early_launch_waits_before_it_touches_memory() {
         })
     };
     assert_eq!(go("griddepcontrol.wait; ld.global.f32 %f1, [%rd4];"), None);
-    assert_eq!(go("ld.global.f32 %f1, [%rd4]; griddepcontrol.wait;"), Some(Kind::BeforeGridWait));
+    assert_eq!(
+        go("ld.global.f32 %f1, [%rd4]; griddepcontrol.wait;"),
+        Some(Kind::BeforeGridWait)
+    );
     // One thread's wait is another's knowledge only through a barrier.
     let one = "setp.ne.s32 %p1, %r1, 0;\n@%p1 bra A;\ngriddepcontrol.wait;\nA:\nBARRIER\nld.global.f32 %f1, [%rd4];";
     assert_eq!(go(&one.replace("BARRIER", "bar.sync 0;")), None);
@@ -560,7 +626,11 @@ fn a_program_that_never_ends_is_given_up() {
 
 #[test]
 fn what_is_lacking_is_named() {
-    let parse = |line: &str| Module::parse(&format!("{HEAD}.visible .entry k()\n{{\n.reg .b32 %r<9>;\n{line}\nret;\n}}"));
+    let parse = |line: &str| {
+        Module::parse(&format!(
+            "{HEAD}.visible .entry k()\n{{\n.reg .b32 %r<9>;\n{line}\nret;\n}}"
+        ))
+    };
     let error = parse("dp4a.s32.s32 %r1, %r2, %r3, %r4;").unwrap_err();
     assert!(error.message.contains("dp4a.s32.s32"), "{error}");
     assert_eq!(error.line, 7);
@@ -575,7 +645,9 @@ fn a_seed_repeats_a_run() {
         attempt.launch.block = [256, 1, 1];
         attempt
     };
-    let findings: Vec<_> = (0..2).map(|_| make().run_with(Order::Random, 11).unwrap_err()).collect();
+    let findings: Vec<_> = (0..2)
+        .map(|_| make().run_with(Order::Random, 11).unwrap_err())
+        .collect();
     assert_eq!(findings[0], findings[1]);
 }
 
@@ -601,7 +673,10 @@ DONE:
         let mut attempt = Try::new(text);
         attempt.run_with(Order::Random, seed).unwrap();
         for i in 0..64 {
-            assert_eq!(attempt.memory.read(0x10_0000_0000 + 8192 + 4 * i, 4).unwrap(), 496u32.to_le_bytes());
+            assert_eq!(
+                attempt.memory.read(0x10_0000_0000 + 8192 + 4 * i, 4).unwrap(),
+                496u32.to_le_bytes()
+            );
         }
     }
 }

@@ -53,9 +53,8 @@ struct Operands {
 impl Operands {
     fn new(instruction: u64, class: u64, rows: usize) -> Self {
         let mut random = Random(instruction * 1000 + class);
-        let mut draw = |many: usize, role: Role| -> Vec<u32> {
-            (0..many).map(|_| number(class, role, random.next())).collect()
-        };
+        let mut draw =
+            |many: usize, role: Role| -> Vec<u32> { (0..many).map(|_| number(class, role, random.next())).collect() };
         let mut operands = Operands {
             a: draw(rows * DEPTH, Role::A),
             b: draw(DEPTH * COLUMNS, Role::B),
@@ -98,7 +97,11 @@ fn compare(text: &str, arithmetic: Arithmetic) -> (usize, Vec<String>) {
         let results: Vec<u32> = words.map(|word| u32::from_str_radix(word, 16).unwrap()).collect();
         let (instruction, rows) = if name == "mma" { (0, 16) } else { (1, 64) };
         let operands = Operands::new(instruction, class, rows);
-        assert_eq!(operands.checksum(), checksum, "{name} {class}: other operands than the GPU had");
+        assert_eq!(
+            operands.checksum(),
+            checksum,
+            "{name} {class}: other operands than the GPU had"
+        );
         assert_eq!(results.len(), rows * COLUMNS, "{name} {class}: a line is cut off");
         let float = |bits: &u32| f32::from_bits(*bits);
         let mut differing = 0;
@@ -119,7 +122,10 @@ fn compare(text: &str, arithmetic: Arithmetic) -> (usize, Vec<String>) {
             }
         }
         if differing > 1 {
-            wrong.push(format!("{name}, class {class}: {differing} of {} differ", results.len()));
+            wrong.push(format!(
+                "{name}, class {class}: {differing} of {} differ",
+                results.len()
+            ));
         }
     }
     (compared, wrong)
