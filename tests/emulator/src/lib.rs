@@ -10,6 +10,8 @@
 //! that they are not.
 
 #![warn(missing_docs)]
+// Lanes index several arrays at once.
+#![allow(clippy::needless_range_loop)]
 
 mod alu;
 mod clock;
