@@ -407,7 +407,7 @@ impl Machine<'_> {
                 ),
             ));
         }
-        if offset % align != 0 {
+        if !offset.is_multiple_of(align) {
             return Err(Fault::new(
                 Kind::Misaligned,
                 format!("{offset:#x} of shared memory is no multiple of {align}"),
@@ -481,7 +481,7 @@ impl Machine<'_> {
         write: bool,
         access: Access,
     ) -> Check<(usize, usize)> {
-        if address % u64::from(align) != 0 {
+        if !address.is_multiple_of(u64::from(align)) {
             return Err(Fault::new(
                 Kind::Misaligned,
                 format!("the address {address:#x} is no multiple of {align}"),
@@ -644,7 +644,7 @@ impl Machine<'_> {
                 format!("{bytes} bytes at {offset} of {each} bytes of local memory"),
             ));
         }
-        if offset % u64::from(bytes) != 0 {
+        if !offset.is_multiple_of(u64::from(bytes)) {
             return Err(Fault::new(
                 Kind::Misaligned,
                 format!("{offset} of local memory is no multiple of {bytes}"),
@@ -2010,7 +2010,7 @@ impl Machine<'_> {
                 );
                 let bytes = self.narrow(w, *bytes)[i] as usize;
                 let multicast = multicast.map(|mask| self.narrow(w, mask)[i] & 0xFFFF);
-                if bytes % 16 != 0 || src % 16 != 0 {
+                if !bytes.is_multiple_of(16) || src % 16 != 0 {
                     return Err(Fault::new(
                         Kind::Misaligned,
                         format!("a bulk copy of {bytes} bytes from {src:#x}: both have to be multiples of 16"),
@@ -2040,7 +2040,7 @@ impl Machine<'_> {
             Op::BulkStore { dst, src, bytes } => {
                 let (dst, src) = (self.addresses(w, dst)[i], self.addresses(w, src)[i]);
                 let bytes = self.narrow(w, *bytes)[i] as usize;
-                if bytes % 16 != 0 || dst % 16 != 0 {
+                if !bytes.is_multiple_of(16) || dst % 16 != 0 {
                     return Err(Fault::new(
                         Kind::Misaligned,
                         format!("a bulk copy of {bytes} bytes to {dst:#x}: both have to be multiples of 16"),

@@ -194,7 +194,7 @@ fn lay_out(entry: &Entry, launch: &Launch) -> Result<Vec<u8>, String> {
     if entry.max_threads.is_some_and(|most| threads > most) {
         return Err(format!("{threads} threads are more than the kernel was compiled for"));
     }
-    if (0..3).any(|dim| launch.cluster[dim] == 0 || launch.grid[dim] % launch.cluster[dim] != 0) {
+    if (0..3).any(|dim| launch.cluster[dim] == 0 || !launch.grid[dim].is_multiple_of(launch.cluster[dim])) {
         return Err(format!(
             "a grid of {:?} blocks is not made of clusters of {:?}",
             launch.grid, launch.cluster
@@ -671,7 +671,7 @@ impl<'a> Machine<'a> {
         let mut turn = 0usize;
         let mut ready: Vec<(usize, usize)> = Vec::new();
         let favoured = self.random.next();
-        let eager = self.random.next() % 2 == 0;
+        let eager = self.random.next().is_multiple_of(2);
         loop {
             self.start_clusters();
             ready.clear();

@@ -70,6 +70,8 @@ pub(crate) struct Cell {
     /// What lies here is made of memory that nothing wrote.
     undefined: bool,
     first: Read,
+    // A cell is small where few read it: most have no list.
+    #[allow(clippy::box_collection)]
     more: Option<Box<Vec<Read>>>,
 }
 
@@ -107,7 +109,8 @@ impl Cell {
         if !write.is_real() {
             return Ok(());
         }
-        if !(self.strong && access.strong) && !view.knows(write) {
+        let both_strong = self.strong && access.strong;
+        if !both_strong && !view.knows(write) {
             return Err(Fault::race(race, format!("{what} what may just be written"), write));
         }
         if access.proxy && !self.by_proxy && !view.proxy.knows(write) {
@@ -144,8 +147,7 @@ impl Cell {
         let same = |read: &Read| {
             read.epoch.block() == access.epoch.block()
                 && read.epoch.component() == access.epoch.component()
-                && (access.strong || !read.strong || read.strong == access.strong)
-                && !(access.strong && !read.strong)
+                && (read.strong || !access.strong)
         };
         if same(&self.first) {
             self.first.mask &= !bit;
@@ -191,7 +193,7 @@ impl Cell {
         self.check_order(view, access, race, "overwrites")?;
         if self.first.mask != 0 {
             for read in self.reads() {
-                if (read.strong && access.strong) || mine && read.strong {
+                if read.strong && (access.strong || mine) {
                     continue;
                 }
                 let mut mask = read.mask;
@@ -210,10 +212,8 @@ impl Cell {
         self.strong = access.strong;
         self.rmw = access.rmw;
         self.undefined = false;
-        if !access.rmw {
-            self.first.mask = 0;
-            self.more = None;
-        } else if self.first.mask != 0 && self.reads().all(|read| !read.strong) {
+        // An atomic leaves ordinary reads of the past behind only where they are known, as all are here.
+        if !access.rmw || self.reads().all(|read| !read.strong) {
             self.first.mask = 0;
             self.more = None;
         }

@@ -90,7 +90,7 @@ impl TensorMap {
                 "a tensor map has 1 to {MAX_RANK} dimensions, and a stride for all but the first"
             ));
         }
-        if self.address % 16 != 0 {
+        if !self.address.is_multiple_of(16) {
             return Some(format!("the tensor's address {:#x} is no multiple of 16", self.address));
         }
         if let Some(stride) = self
@@ -107,7 +107,7 @@ impl TensorMap {
             return Some(format!("the box extent {extent} is not between 1 and 256"));
         }
         let inner = u64::from(self.box_extents[0]) * self.element.size();
-        if inner % 16 != 0 {
+        if !inner.is_multiple_of(16) {
             return Some(format!("a row of a box has {inner} bytes, no multiple of 16"));
         }
         if inner > self.swizzle.width() {

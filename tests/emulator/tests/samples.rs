@@ -29,11 +29,17 @@ fn number(class: u64, role: Role, r: u64) -> u32 {
         5 => with(pick(high % 30, 52 + high % 14), fraction),
         6 => with(pick(147 + high % 6, 120 + high % 8), fraction),
         7 => with(pick(100 + high % 10, 125 + high % 6), fraction),
-        8 if (r >> 40) % 16 == 0 => sign | if (r >> 50) % 2 == 0 { 0x7F80_0000 } else { 0x7FC0_0000 },
+        8 if (r >> 40).is_multiple_of(16) => {
+            sign | if (r >> 50).is_multiple_of(2) {
+                0x7F80_0000
+            } else {
+                0x7FC0_0000
+            }
+        }
         8 => with(126 - high % 4, fraction),
         9 => with(pick(252 + high % 3, 189 + high % 3), fraction),
         10 => with(pick(127, 113 + high % 15), 0),
-        11 if (r >> 40) % 3 == 0 => sign,
+        11 if (r >> 40).is_multiple_of(3) => sign,
         11 => with(1 + high % 253, fraction),
         12 | 13 => {
             let scale = if class == 13 && addend { 4_194_304.0 } else { 1.0 };
@@ -66,12 +72,12 @@ impl Operands {
             }
             for k in (1..DEPTH).step_by(2) {
                 for column in 0..COLUMNS {
-                    let flip = if random.next() % 4 == 0 { 1 << 13 } else { 0 };
+                    let flip = if random.next().is_multiple_of(4) { 1 << 13 } else { 0 };
                     operands.b[k * COLUMNS + column] = operands.b[(k - 1) * COLUMNS + column] ^ flip;
                 }
             }
             for x in &mut operands.c {
-                if random.next() % 2 == 0 {
+                if random.next().is_multiple_of(2) {
                     *x = 0;
                 }
             }
