@@ -50,6 +50,11 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
         "the proxy fence after it does the same",
     ),
     (
+        "left out: fence.proxy.async",
+        &["ptx::fence_mbarrier_init();"],
+        "the fence before it makes the barriers visible, and nothing else is written",
+    ),
+    (
         GUARD,
         &["if (extent > 1) {"],
         "dividing by an extent of 1 gives what leaving it out gives",
@@ -79,7 +84,7 @@ pub struct Kernel {
 impl Kernel {
     pub fn new(text: &str, entry: &str) -> Self {
         let all: Vec<&str> = text.lines().collect();
-        let is_entry = |line: &&str| line.contains(".entry ");
+        let is_entry = |line: &str| line.contains(".entry ");
         let head = all.iter().position(|line| is_entry(line)).expect("a kernel");
         let begin = all
             .iter()
@@ -315,9 +320,7 @@ fn changes(line: &str) -> Vec<(String, String)> {
     } else if starts("cp.async.commit_group")
         || starts("cp.async.bulk.commit_group")
         || starts("cp.async.bulk.wait_group")
-    {
-        add("left out", NOTHING.into());
-    } else if starts("wgmma.fence")
+        || starts("wgmma.fence")
         || starts("wgmma.commit")
         || starts("barrier.cluster")
         || starts("griddepcontrol.wait")
