@@ -8,7 +8,7 @@ use crate::machine::{Bulk, Copy, Known, Machine, Mbarrier, Warp, Why};
 use crate::memory::Use;
 use crate::parse::SHARED_BASE;
 use crate::shadow::{Access, View};
-use crate::tensor::{self, Descriptor, Number};
+use crate::tensor::{self, Descriptor, Eight, Number};
 use crate::tma::{Swizzle, TensorMap};
 use std::rc::Rc;
 
@@ -2435,8 +2435,27 @@ impl Machine<'_> {
         }
         let at_once = self.arithmetic.products[usize::from(size == 2)];
         let depth = depth as usize;
+        let eights =
+            |rows: &[[Number; 16]]| -> Option<Vec<Eight>> { rows.iter().map(|row| Eight::of(&row[..depth])).collect() };
+        let fast = match depth == 8 && at_once == 8 {
+            true => eights(&a).zip(eights(&b)),
+            false => None,
+        };
         for (index, &d) in wgmma.d.iter().enumerate() {
             let mut out = w.narrow[d as usize];
+            if !accumulate {
+                out = [0; 32];
+            }
+            if let Some((a, b)) = &fast {
+                if out.iter().all(|&bits| f32::from_bits(bits).is_finite()) {
+                    let places = std::array::from_fn(|lane| {
+                        (lane / 4 + index / 2 % 2 * 8, index / 4 * 8 + lane % 4 * 2 + index % 2)
+                    });
+                    tensor::add_eight(a, b, &places, &mut out, self.arithmetic.fraction_bits);
+                    w.narrow[d as usize] = out;
+                    continue;
+                }
+            }
             for lane in 0..32 {
                 let row = lane / 4 + index / 2 % 2 * 8;
                 let column = index / 4 * 8 + lane % 4 * 2 + index % 2;
