@@ -5,17 +5,12 @@
 //! goes back when the graph and all that was made of it are gone, it is no node of the graph, so the graph can become part of
 //! another one, and it was cleared before the graph runs. What is larger than a kernel's own needs is allocated for one launch.
 
-use super::dealt::COUNTER_BYTES;
+use super::dealt::HEAD_BYTES;
 use crate::device::{capture_of, CurrentContext, Scratch};
 use crate::error::{Error, Result};
 use cudarc::driver::{result, sys};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
-
-/// Before the counters lies the one that blocks draw their numbers from: `cuda/common/stream_k.cuh` has the same number.
-pub const TICKET_BYTES: usize = 256;
-/// Bytes before a workspace, which are 0 before and after every launch: the ticket and the counters.
-pub const HEAD_BYTES: usize = TICKET_BYTES + COUNTER_BYTES;
 
 /// So much a stream may keep: what stream-K takes on 132 multiprocessors with the larger tile.
 const MAX_KEPT_BYTES: usize = 34 << 20;

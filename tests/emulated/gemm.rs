@@ -1,0 +1,615 @@
+//! Products: plans go to the emulator as `src/gemm/launch.rs` sends them to a GPU.
+
+use crate::ptx::{self, Target};
+use crate::transpositions;
+use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::args::GemmArgs;
+use candle_sgemm::gemm::dealt::HEAD_BYTES;
+use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
+use candle_sgemm::gemm::plan::Addresses;
+use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision};
+use candle_sgemm::transpose::TransposePlan;
+use ptx_emulator::{run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use std::fmt;
+
+/// Rounding errors of a sum of k products, in units of ε·√k·Σ|a||b|.
+const C0: f64 = 4.0;
+/// With operands rounded to TF32, this much of Σ|a||b| on top.
+const TF32_ERROR: f64 = 2.0 / 1024.0;
+/// Rounding errors of the epilogue, in units of ε times its terms.
+const C1: f64 = 16.0;
+/// Elements behind D that must stay unwritten. Operands end where their allocations do.
+const PADDING: usize = 8;
+
+/// What went wrong: in the run or in its result.
+#[derive(Debug)]
+pub enum Wrong {
+    Found(Box<Finding>),
+    Result(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Found(finding) => write!(f, "{finding}"),
+            Wrong::Result(text) => write!(f, "{text}"),
+        }
+    }
+}
+
+impl From<Box<Finding>> for Wrong {
+    fn from(finding: Box<Finding>) -> Self {
+        Wrong::Found(finding)
+    }
+}
+
+/// A plan with its data.
+pub struct Case {
+    pub plan: Plan,
+    pub target: Target,
+    pub device: DeviceInfo,
+    alpha: f32,
+    beta: f32,
+    offset: usize,
+    a: Vec<f64>,
+    b: Vec<f64>,
+    c: Option<Vec<f64>>,
+    residual: Option<Vec<f64>>,
+    bias: Option<Vec<f64>>,
+    seed: u64,
+    /// Warp instructions after which a run is given up.
+    pub limit: u64,
+    /// Bytes of shared memory beyond what the kernel's row says.
+    pub more_shared: u32,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({:?}, seed {}, {:?})",
+            self.plan, self.target, self.seed, self.plan.problem
+        )
+    }
+}
+
+fn batch_offset(problem: &GemmProblem, layout: &OperandLayout, mut batch: usize) -> i64 {
+    let mut offset = 0;
+    for dim in (0..MAX_BATCH_DIMS).rev() {
+        offset += (batch % problem.batch_dims[dim]) as i64 * layout.batch_strides[dim];
+        batch /= problem.batch_dims[dim];
+    }
+    offset
+}
+
+fn walk(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize, mut visit: impl FnMut(usize)) {
+    for batch in 0..problem.batch() {
+        let base = batch_offset(problem, layout, batch);
+        for row in 0..rows {
+            for col in 0..cols {
+                visit((base + row as i64 * layout.row_stride + col as i64 * layout.col_stride) as usize);
+            }
+        }
+    }
+}
+
+fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> usize {
+    let mut last = (rows - 1) as i64 * layout.row_stride + (cols - 1) as i64 * layout.col_stride;
+    for dim in 0..MAX_BATCH_DIMS {
+        last += (problem.batch_dims[dim] - 1) as i64 * layout.batch_strides[dim];
+    }
+    last as usize + 1
+}
+
+/// Random numbers where the layout reaches, NaN elsewhere.
+fn operand(rng: &mut StdRng, problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> Vec<f64> {
+    let mut data = vec![f64::NAN; reach(problem, layout, rows, cols)];
+    walk(problem, layout, rows, cols, |at| {
+        data[at] = f64::from(rng.random_range(-1.0..1.0f32) + 0.1)
+    });
+    data
+}
+
+fn bytes(data: &[f64], offset: usize, dtype: DType) -> Vec<u8> {
+    let mut out = Vec::new();
+    for x in std::iter::repeat_n(&f64::NAN, offset).chain(data) {
+        match dtype {
+            DType::F32 => out.extend_from_slice(&(*x as f32).to_le_bytes()),
+            DType::F64 => out.extend_from_slice(&x.to_le_bytes()),
+        }
+    }
+    out
+}
+
+fn argument_bytes(args: &GemmArgs) -> Vec<u8> {
+    // SAFETY: `repr(C)` without padding, as src/gemm/args.rs says: every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(args).cast::<u8>(), size_of::<GemmArgs>()) }.to_vec()
+}
+
+/// The map as src/gemm/tensor_map.rs gives it to the driver.
+fn map(of: &candle_sgemm::gemm::tensor_map::TensorMap) -> Param {
+    Param::Map(TensorMap {
+        address: of.address,
+        extents: of.extents.to_vec(),
+        strides: of.strides.to_vec(),
+        box_extents: of.copy_box.to_vec(),
+        element: if of.rounded { Element::Tf32 } else { Element::Bits32 },
+        swizzle: match of.copy_box[0] * 4 {
+            64 => Swizzle::Bytes64,
+            128 => Swizzle::Bytes128,
+            _ => Swizzle::None,
+        },
+    })
+}
+
+impl Case {
+    pub fn new(plan: Plan, target: Target, device: DeviceInfo, offset: usize, seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        // Operands that are written anew lie as they lay.
+        let mut problem = plan.problem;
+        let [a, b] = &plan.repacks;
+        problem.a = a.map_or(problem.a, |repack| repack.from);
+        problem.b = b.map_or(problem.b, |repack| repack.from);
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let plain = problem.epilogue.is_plain() && problem.epilogue.c.is_none();
+        let (alpha, beta) = if plain && rng.random_bool(0.5) {
+            (1.0, 0.0)
+        } else {
+            (-1.25, 0.75)
+        };
+        Case {
+            a: operand(&mut rng, &problem, &problem.a, m, k),
+            b: operand(&mut rng, &problem, &problem.b, k, n),
+            c: problem
+                .epilogue
+                .c
+                .map(|layout| operand(&mut rng, &problem, &layout, m, n)),
+            residual: problem
+                .epilogue
+                .residual
+                .map(|layout| operand(&mut rng, &problem, &layout, m, n)),
+            bias: problem
+                .epilogue
+                .bias
+                .then(|| (0..n).map(|_| f64::from(rng.random_range(-1.0..1.0f32))).collect()),
+            plan,
+            target,
+            device,
+            alpha,
+            beta,
+            offset,
+            seed,
+            limit: u64::MAX,
+            more_shared: 0,
+        }
+    }
+
+    fn as_it_lies(&self) -> GemmProblem {
+        let mut problem = self.plan.problem;
+        let [a, b] = &self.plan.repacks;
+        problem.a = a.map_or(problem.a, |repack| repack.from);
+        problem.b = b.map_or(problem.b, |repack| repack.from);
+        problem
+    }
+
+    /// Runs the plan and returns D's elements in the order of their places.
+    pub fn run(&self, module: &Module, schedule: Schedule) -> Result<(Vec<f64>, Report), Wrong> {
+        let (plan, problem) = (&self.plan, self.as_it_lies());
+        let (kernel, dtype) = (plan.kernel, problem.dtype);
+        let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
+        let mut memory = Memory::new();
+        let size = dtype.size() as u64;
+        let start = self.offset as u64 * size;
+        let mut upload = |data: &[f64]| memory.upload(&bytes(data, self.offset, dtype), Use::Input) + start;
+        let (a, b) = (upload(&self.a), upload(&self.b));
+        let c = self.c.as_ref().map_or(0, |c| upload(c));
+        let residual = self.residual.as_ref().map_or(0, |residual| upload(residual));
+        let bias = self
+            .bias
+            .as_ref()
+            .map_or(0, |bias| memory.upload(&bytes(bias, 0, dtype), Use::Input));
+        let mut scalars = self.alpha.to_le_bytes().to_vec();
+        scalars.extend_from_slice(&self.beta.to_le_bytes());
+        let scalars = memory.upload(&scalars, Use::Input);
+        let d_len = reach(&problem, &problem.d, problem.m, problem.n) + PADDING;
+        let d = memory.reserve((self.offset + d_len) * size as usize) + start;
+        let (alpha, beta) = match problem.epilogue.device_scalars {
+            true => (f32::NAN, f32::NAN),
+            false => (self.alpha, self.beta),
+        };
+        let at = Addresses {
+            a,
+            b,
+            c,
+            d,
+            residual,
+            bias,
+            bias_stride: 1,
+            alpha: scalars,
+            beta: scalars + 4,
+        };
+        // Old contents of the workspace may be anything; counters are 0.
+        let counted = matches!(kernel.split_k, SplitK::Dealt(_));
+        let workspace = match plan.workspace_bytes {
+            0 => 0,
+            bytes => {
+                let mut data = vec![0; HEAD_BYTES + bytes];
+                rng.fill_bytes(&mut data);
+                if counted {
+                    data[..HEAD_BYTES].fill(0);
+                }
+                memory.upload(&data, Use::Any) + HEAD_BYTES as u64
+            }
+        };
+        let here = plan.addresses(&at, workspace);
+        let mut report = Report::default();
+        for (repack, src, dst) in [(&plan.repacks[0], at.a, here.a), (&plan.repacks[1], at.b, here.b)] {
+            if let Some(repack) = repack {
+                let movement = repack.movement(&problem.batch_dims, dtype);
+                let movement =
+                    TransposePlan::new(&movement, &self.device).map_err(|error| Wrong::Result(error.to_string()))?;
+                transpositions::launch(&movement, self.target, src, dst, true, &mut memory, schedule)?;
+            }
+        }
+        let mut args = plan.args(&here, alpha, beta, workspace);
+        args.epoch = rng.next_u64() << 2;
+        let mut launch = Launch::new(kernel.name, 1, kernel.threads).param(Param::Bytes(argument_bytes(&args)));
+        launch.grid = plan.grid;
+        launch.cluster = [plan.cluster, 1, 1];
+        launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
+        launch.early = kernel.starts_early() && self.target == Target::Hopper;
+        launch.limit = self.limit;
+        launch.coverage = true;
+        launch.resident = 1 + rng.random_range(0..8usize);
+        if let Some(maps) = plan.tensor_maps(&here) {
+            launch.params.extend(maps.iter().map(map));
+        }
+        let ran = run(module, &launch, &mut memory, schedule)?;
+        report.warp_instructions += ran.warp_instructions;
+        report.thread_instructions += ran.thread_instructions;
+        report.tensor_multiply_adds += ran.tensor_multiply_adds;
+        report.lines = ran.lines;
+        report.edges = ran.edges;
+        if counted {
+            let counters = memory
+                .read(workspace - HEAD_BYTES as u64, HEAD_BYTES)
+                .unwrap_or_default();
+            if counters.iter().any(|&byte| byte != 0) {
+                return Err(Wrong::Result("the counters are not 0 after the launch".to_string()));
+            }
+        }
+        let mut inside = vec![false; d_len];
+        walk(&problem, &problem.d, problem.m, problem.n, |at| inside[at] = true);
+        let mut out = vec![f64::NAN; d_len];
+        for (place, out) in out.iter_mut().enumerate() {
+            let address = d + place as u64 * size;
+            let written = memory.first_unwritten(address, size as usize).is_none();
+            if written != inside[place] {
+                return Err(Wrong::Result(format!(
+                    "place {place} of D, which is {}, was {}",
+                    if inside[place] {
+                        "one of the result"
+                    } else {
+                        "none of the result"
+                    },
+                    if written { "written" } else { "not written" }
+                )));
+            }
+            let data = memory.read(address, size as usize).unwrap_or_default();
+            *out = match dtype {
+                DType::F32 => f32::from_le_bytes(data.try_into().unwrap_or_default()).into(),
+                DType::F64 => f64::from_le_bytes(data.try_into().unwrap_or_default()),
+            };
+        }
+        Ok((out, report))
+    }
+
+    /// The first element that is further from the FP64 result than rounding explains.
+    pub fn complaint(&self, d: &[f64]) -> Option<String> {
+        let problem = self.as_it_lies();
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let epsilon = match problem.dtype {
+            DType::F32 => f64::from(f32::EPSILON),
+            DType::F64 => f64::EPSILON,
+        };
+        for batch in 0..problem.batch() {
+            let [sum, magnitude] = self.products(&problem, batch);
+            let at = |layout: &OperandLayout, row: usize, col: usize| {
+                (batch_offset(&problem, layout, batch)
+                    + row as i64 * layout.row_stride
+                    + col as i64 * layout.col_stride) as usize
+            };
+            for row in 0..m {
+                for col in 0..n {
+                    let (sum, magnitude) = (sum[row * n + col], magnitude[row * n + col]);
+                    let alpha = f64::from(self.alpha);
+                    let from_c = match (&problem.epilogue.c, &self.c) {
+                        (Some(layout), Some(c)) => f64::from(self.beta) * c[at(layout, row, col)],
+                        _ => 0.0,
+                    };
+                    let bias = self.bias.as_ref().map_or(0.0, |bias| bias[col]);
+                    let skip = match (&problem.epilogue.residual, &self.residual) {
+                        (Some(layout), Some(residual)) => residual[at(layout, row, col)],
+                        _ => 0.0,
+                    };
+                    let activated = activate(problem.epilogue.activation, alpha * sum + from_c + bias);
+                    let value = match (&self.residual, problem.epilogue.combine) {
+                        (Some(_), Combine::Multiply) => activated * skip,
+                        _ => activated + skip,
+                    };
+                    let rounding = match problem.precision {
+                        Precision::Tf32 => TF32_ERROR * alpha.abs() * magnitude,
+                        _ => 0.0,
+                    };
+                    let error = C0 * (k as f64).sqrt() * alpha.abs() * magnitude
+                        + C1 * (from_c.abs() + bias.abs() + skip.abs() + value.abs());
+                    // The slope of every activation is below 1.2.
+                    let bound = 1.2 * (epsilon * error + rounding);
+                    let got = d[at(&problem.d, row, col)];
+                    let off = (got - value).abs();
+                    if off.is_nan() || off > bound {
+                        return Some(format!(
+                            "D({row}, {col}) of matrix {batch} is {got}, not {value} (±{bound:e})"
+                        ));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Σ a·b and Σ |a||b| of one matrix of the batch.
+    fn products(&self, problem: &GemmProblem, batch: usize) -> [Vec<f64>; 2] {
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let dense = |data: &[f64], layout: &OperandLayout, rows: usize, cols: usize| -> Vec<f64> {
+            let base = batch_offset(problem, layout, batch);
+            let place = |row: usize, col: usize| base + row as i64 * layout.row_stride + col as i64 * layout.col_stride;
+            (0..rows)
+                .flat_map(|row| (0..cols).map(move |col| (row, col)))
+                .map(|(row, col)| data[place(row, col) as usize])
+                .collect()
+        };
+        let (a, b) = (dense(&self.a, &problem.a, m, k), dense(&self.b, &problem.b, k, n));
+        let absolute = |x: &[f64]| x.iter().map(|x| x.abs()).collect::<Vec<_>>();
+        [(a.clone(), b.clone()), (absolute(&a), absolute(&b))].map(|(a, b)| {
+            let mut d = vec![0.0; m * n];
+            // SAFETY: dense row-major matrices of these sizes.
+            unsafe {
+                gemm::gemm(
+                    m,
+                    n,
+                    k,
+                    d.as_mut_ptr(),
+                    1,
+                    n as isize,
+                    false,
+                    a.as_ptr(),
+                    1,
+                    k as isize,
+                    b.as_ptr(),
+                    1,
+                    n as isize,
+                    0.0,
+                    1.0,
+                    false,
+                    false,
+                    false,
+                    gemm::Parallelism::None,
+                );
+            }
+            d
+        })
+    }
+
+    /// Runs the case and compares its result.
+    pub fn check(&self, schedule: Schedule) -> Result<(Vec<f64>, Report), Wrong> {
+        let module = ptx::module(self.plan.kernel.file, self.target);
+        let (d, report) = self.run(&module, schedule)?;
+        match self.complaint(&d) {
+            Some(complaint) => Err(Wrong::Result(format!("{complaint}\n  schedule {schedule:?}"))),
+            None => Ok((d, report)),
+        }
+    }
+}
+
+fn activate(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Identity => x,
+        Activation::Relu => x.max(0.0),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        }
+        Activation::GeluErf => x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Tanh => x.tanh(),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+    }
+}
+
+const ACTIVATIONS: [Activation; 7] = [
+    Activation::Identity,
+    Activation::Relu,
+    Activation::GeluTanh,
+    Activation::GeluErf,
+    Activation::Silu,
+    Activation::Tanh,
+    Activation::Sigmoid,
+];
+
+/// A number of rows, columns or steps: around a tile, or anything.
+fn size(rng: &mut StdRng, tile: usize, most: usize) -> usize {
+    let tile = tile.max(1);
+    let drawn = match rng.random_range(0..8) {
+        0 => rng.random_range(1..=8),
+        1 => tile,
+        2 => tile - 1,
+        3 => tile + 1,
+        4 => 2 * tile + rng.random_range(0..5),
+        5 => (rng.random_range(1..=tile.div_ceil(4)) * 4).min(tile),
+        _ => rng.random_range(1..=2 * tile),
+    };
+    drawn.clamp(1, most.max(1))
+}
+
+/// An operand's layout, with the chances that its elements follow one another along rows, and that rows start on 16 bytes.
+fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: f64) -> OperandLayout {
+    let (along_rows, aligned) = (rng.random_bool(along_rows), rng.random_bool(aligned));
+    let odd = rng.random_range(0..4usize);
+    let padded = |length: usize| match aligned {
+        true => length.next_multiple_of(4) + 4 * odd,
+        false => length + odd,
+    };
+    match along_rows {
+        true => OperandLayout::row_major(padded(cols)),
+        false => OperandLayout::col_major(padded(rows)),
+    }
+}
+
+/// A problem that may suit a kernel.
+fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: bool) -> (GemmProblem, usize) {
+    let tile = &spec.tile;
+    let (bm, bn, bk) = (
+        tile.bm.max(1) as usize,
+        tile.bn.max(1) as usize,
+        tile.bk.max(1) as usize,
+    );
+    let limit = |most: u32| if most == 0 { usize::MAX } else { most as usize };
+    let several = deep && rng.random_bool(0.5);
+    let mut m = size(rng, bm, limit(spec.needs.max_m).min(600));
+    let mut n = size(rng, bn, limit(spec.needs.max_n).min(600));
+    if deep {
+        (m, n) = (m.min(bm), n.min(bn));
+        // Strips are dealt, and persistent blocks take several tiles: those make rounds, too.
+        match spec.split_k {
+            SplitK::Dealt(_) => n = rng.random_range(8..16) * bn,
+            _ if several => (m, n) = (4 * bm - rng.random_range(0..bm.min(8)), n),
+            _ => {}
+        }
+        m = m.min(limit(spec.needs.max_m));
+    }
+    let padded = m.next_multiple_of(bm) * n.next_multiple_of(bn);
+    // Often enough for every stage of a ring to come round more than once.
+    const MOST_STAGES: u32 = 10;
+    let stages = if spec.copy_boxes.is_some() {
+        tile.stages.max(MOST_STAGES)
+    } else {
+        tile.stages.max(1)
+    };
+    let rounds = bk * stages as usize;
+    let k = match rng.random_range(0..4) {
+        _ if several => rounds / 2 + rng.random_range(0..=rounds / 2),
+        _ if deep => 3 * rounds + rng.random_range(0..=rounds),
+        0 => size(rng, bk, 600),
+        1 => rng.random_range(1..=rounds),
+        _ => rounds + rng.random_range(0..=2 * rounds),
+    };
+    let k = k.min((most_work / padded).max(1));
+    let aligned = rng.random_bool(0.75);
+    let chance = f64::from(u8::from(aligned));
+    let offset = if aligned { 0 } else { rng.random_range(0..4usize) };
+    let a = layout(rng, m, k, 0.5, chance);
+    let b = layout(rng, k, n, 0.5, chance);
+    let mut problem = GemmProblem::new(m, n, k, a, b);
+    problem.dtype = spec.dtype;
+    problem.precision = match spec.arithmetic {
+        Arithmetic::Tf32 => Precision::Tf32,
+        _ => Precision::Fp32,
+    };
+    problem.d = layout(rng, m, n, 1.0, 0.5);
+    if rng.random_bool(0.3) {
+        problem.epilogue.c = Some(layout(rng, m, n, 1.0, chance));
+    }
+    if spec.epilogue == EpilogueSupport::Fused && rng.random_bool(0.5) {
+        problem.epilogue.bias = rng.random_bool(0.7);
+        problem.epilogue.activation = ACTIVATIONS[rng.random_range(0..ACTIVATIONS.len())];
+        if rng.random_bool(0.4) {
+            problem.epilogue.residual = Some(layout(rng, m, n, 1.0, 0.5));
+            if rng.random_bool(0.3) {
+                problem.epilogue.combine = Combine::Multiply;
+            }
+        }
+        problem.epilogue.device_scalars = rng.random_bool(0.2);
+    }
+    if rng.random_bool(0.3) && padded * k * 4 <= 2 * most_work {
+        let dims: [usize; MAX_BATCH_DIMS] = match rng.random_range(0..3) {
+            0 => [1, 1, 1, 3],
+            1 => [1, 1, 2, 2],
+            _ => [1, 2, 1, 2],
+        };
+        problem.batch_dims = dims;
+        let mut dense = |layout: &mut OperandLayout, rows: usize, cols: usize, may_repeat: bool| {
+            let one = ((rows - 1) as i64 * layout.row_stride + (cols - 1) as i64 * layout.col_stride + 1) as usize;
+            let mut stride = one.next_multiple_of(4) as i64;
+            let mut strides = [0; MAX_BATCH_DIMS];
+            for dim in (0..MAX_BATCH_DIMS).rev() {
+                if dims[dim] > 1 && !(may_repeat && rng.random_bool(0.3)) {
+                    strides[dim] = stride;
+                    stride *= dims[dim] as i64;
+                }
+            }
+            layout.batch_strides = strides;
+        };
+        dense(&mut problem.a, m, k, true);
+        dense(&mut problem.b, k, n, true);
+        dense(&mut problem.d, m, n, false);
+        if let Some(c) = &mut problem.epilogue.c {
+            dense(c, m, n, true);
+        }
+        if let Some(residual) = &mut problem.epilogue.residual {
+            dense(residual, m, n, true);
+        }
+    }
+    let bytes = offset * spec.dtype.size();
+    let align = if bytes.is_multiple_of(16) {
+        16
+    } else {
+        spec.dtype.size() as u32
+    };
+    let set = |layout: &mut OperandLayout| *layout = layout.with_align(align);
+    set(&mut problem.a);
+    set(&mut problem.b);
+    set(&mut problem.d);
+    problem.epilogue.c.iter_mut().for_each(set);
+    problem.epilogue.residual.iter_mut().for_each(set);
+    (problem, offset)
+}
+
+/// Plans of one problem that this kernel takes, with each way to cut k. `deep`: one tile and so much k, or so many tiles, that
+/// every stage of a ring comes round several times.
+pub fn draw(
+    rng: &mut StdRng,
+    spec: &'static KernelSpec,
+    target: Target,
+    most_work: usize,
+    deep: bool,
+) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
+    const TRIES: usize = 400;
+    for _ in 0..TRIES {
+        let base = match target {
+            Target::Ampere => DeviceInfo::A100,
+            Target::Hopper => DeviceInfo::H100,
+        };
+        let device = DeviceInfo {
+            sm_count: [1, 2, 3, 4, 8][rng.random_range(0..if deep { 2 } else { 5usize })],
+            ..base
+        };
+        let (problem, offset) = draw_problem(rng, spec, most_work, deep);
+        if problem.validate().is_err() {
+            continue;
+        }
+        let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
+            continue;
+        };
+        let mut plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device).collect();
+        if deep {
+            plans.truncate(1);
+        }
+        if !plans.is_empty() {
+            return Some((plans, device, offset));
+        }
+    }
+    None
+}

@@ -1,0 +1,357 @@
+//! Kernels that are broken on purpose, in one place at a time: does the emulator see it?
+
+use ptx_emulator::Module;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a mutant's description begins whose comparison counts equal numbers differently.
+pub const GUARD: &str = "guard off by one";
+
+/// A change of one line.
+pub struct Mutant {
+    /// The line of the kernel's own text, from 1.
+    pub line: u32,
+    /// What was done.
+    pub what: String,
+    /// The line in its stead.
+    pub replacement: String,
+}
+
+/// Mutants that are the same kernel: what is changed, fragments of the source around it, and why nothing depends on it.
+const EQUIVALENT: &[(&str, &[&str], &str)] = &[
+    (
+        "left out: bar.warp.sync",
+        &["if (APART) __syncwarp();"],
+        "it keeps the compiler from mixing reads and arithmetic; lanes exchange nothing",
+    ),
+    (
+        "left out: bar.warp.sync",
+        &["produce<CONFIG>(args, r_map, s_map, shared, work);"],
+        "it brings lanes together before an aligned barrier, at which the emulator lets them meet",
+    ),
+    (
+        "left out: bar.warp.sync",
+        &["const int box = lane % kMathWarps"],
+        "bytes may arrive before they are announced, and each lane has waited for the stage itself",
+    ),
+    (
+        "left out: bar.sync",
+        &["if (GROUPS > 1) __syncthreads();"],
+        "it is for the block's next tile, and blocks have one",
+    ),
+    (
+        "left out: bar.sync",
+        &["nobody reads the tiles of an earlier call any more", "accumulate<true>"],
+        "it is for a block's next tile, and blocks have one in grids of up to 65535 blocks",
+    ),
+    ("left out: bar.sync", &["ASYNC_PIPELINED("], "likewise"),
+    (
+        "left out: fence.mbarrier_init",
+        &["ptx::fence_async_proxy();"],
+        "the proxy fence after it does the same",
+    ),
+    (
+        "left out: fence.proxy.async",
+        &["ptx::fence_mbarrier_init();"],
+        "the fence before it makes the barriers visible, and nothing else is written",
+    ),
+    (
+        GUARD,
+        &["if (extent > 1) {"],
+        "dividing by an extent of 1 gives what leaving it out gives",
+    ),
+    (GUARD, &["min("], "of two equal numbers either is the smaller"),
+    (
+        GUARD,
+        &["const bool whole"],
+        "the guarded way gives what the unguarded gives",
+    ),
+    (
+        GUARD,
+        &["kVector <= "],
+        "numbers one by one are the same as a vector of them",
+    ),
+];
+
+/// A file's PTX with one of its kernels alone.
+pub struct Kernel {
+    lines: Vec<String>,
+    /// Where the kernel's own lines begin.
+    first: usize,
+    /// The text of the source around each line.
+    sources: Vec<String>,
+}
+
+impl Kernel {
+    pub fn new(text: &str, entry: &str) -> Self {
+        let all: Vec<&str> = text.lines().collect();
+        let is_entry = |line: &str| line.contains(".entry ");
+        let head = all.iter().position(|line| is_entry(line)).expect("a kernel");
+        let begin = all
+            .iter()
+            .position(|line| is_entry(line) && line.contains(&format!(" {entry}(")))
+            .expect("this kernel");
+        let end = (begin + 1..all.len())
+            .find(|&at| {
+                all[at].contains(".entry ") || all[at].starts_with("\t.file") || all[at].starts_with("\t.section")
+            })
+            .unwrap_or(all.len());
+        let files = all.iter().filter(|line| line.trim_start().starts_with(".file"));
+        let kept = all[..head].iter().chain(&all[begin..end]).chain(files);
+        let lines: Vec<String> = kept.map(|line| line.to_string()).collect();
+        let sources = sources(&all, &lines);
+        Kernel {
+            lines,
+            first: head,
+            sources,
+        }
+    }
+
+    /// The source's text where a line comes from.
+    pub fn source(&self, line: u32) -> &str {
+        let mut lines = self.sources[line as usize - 1].lines();
+        let own = lines.nth(1).unwrap_or_default().trim();
+        match own {
+            _ if own.is_empty() => lines.nth(2).unwrap_or_default().trim(),
+            _ => own,
+        }
+    }
+
+    /// Why a mutant is the same kernel, if it is.
+    pub fn equivalent(&self, mutant: &Mutant) -> Option<&'static str> {
+        let around = &self.sources[mutant.line as usize - 1];
+        EQUIVALENT
+            .iter()
+            .find(|(what, fragments, _)| {
+                mutant.what.starts_with(what) && fragments.iter().all(|part| around.contains(part))
+            })
+            .map(|(_, _, why)| *why)
+    }
+
+    fn with(&self, mutant: Option<&Mutant>) -> Result<Module, ptx_emulator::ParseError> {
+        let mut text = String::new();
+        for (i, line) in self.lines.iter().enumerate() {
+            match mutant {
+                Some(mutant) if mutant.line as usize == i + 1 => text += &mutant.replacement,
+                _ => text += line,
+            }
+            text.push('\n');
+        }
+        Module::parse(&text)
+    }
+
+    pub fn module(&self) -> Module {
+        self.with(None).expect("it was parsed before")
+    }
+
+    pub fn mutated(&self, mutant: &Mutant) -> Module {
+        match self.with(Some(mutant)) {
+            Ok(module) => module,
+            Err(error) => panic!("{}: {error}", mutant.replacement),
+        }
+    }
+
+    /// All changes of the lines that `covered` lists. A guard is changed only where some thread stands on its edge, as `edges`
+    /// says: elsewhere nothing would be different.
+    pub fn mutants(&self, covered: &BTreeSet<u32>, edges: &BTreeSet<u32>) -> Vec<Mutant> {
+        let mut all = Vec::new();
+        for &line in covered {
+            let at = line as usize - 1;
+            if at < self.first {
+                continue;
+            }
+            for (what, replacement) in changes(self.lines[at].trim()) {
+                if what.starts_with(GUARD) && !edges.contains(&line) {
+                    continue;
+                }
+                all.push(Mutant {
+                    line,
+                    what,
+                    replacement,
+                });
+            }
+        }
+        all
+    }
+}
+
+/// For each line of a kernel the source's line before, that line and the one after it; then the same of where it was inlined.
+fn sources(all: &[&str], lines: &[String]) -> Vec<String> {
+    let mut files: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for line in all.iter().filter(|line| line.trim_start().starts_with(".file")) {
+        let mut words = line.split_whitespace().skip(1);
+        let number = words.next().and_then(|word| word.parse().ok());
+        let path = line.split('"').nth(1);
+        if let (Some(number), Some(path)) = (number, path) {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            files.insert(number, text.lines().map(str::to_string).collect());
+        }
+    }
+    let around = |file: u32, line: usize| -> String {
+        let none = Vec::new();
+        let text = files.get(&file).unwrap_or(&none);
+        let at = |line: usize| text.get(line).map_or("", String::as_str);
+        format!(
+            "{}\n{}\n{}",
+            at(line.wrapping_sub(2)),
+            at(line.wrapping_sub(1)),
+            at(line)
+        )
+    };
+    let mut here = String::new();
+    let mut list = Vec::with_capacity(lines.len());
+    for line in lines {
+        if let Some(place) = line.trim_start().strip_prefix(".loc") {
+            let numbers =
+                |text: &str| -> Vec<usize> { text.split_whitespace().map_while(|word| word.parse().ok()).collect() };
+            let own = numbers(place);
+            let caller = place
+                .split("inlined_at")
+                .nth(1)
+                .map(numbers)
+                .filter(|numbers| numbers.len() >= 2);
+            if own.len() >= 2 {
+                here = around(own[0] as u32, own[1]);
+            }
+            if let Some(caller) = caller {
+                here = format!("{here}\n{}", around(caller[0] as u32, caller[1]));
+            }
+        }
+        list.push(here.clone());
+    }
+    list
+}
+
+/// Instruction and operands without the semicolon, and a guard before it.
+fn split(line: &str) -> Option<(&str, &str, Vec<&str>)> {
+    let line = line.strip_suffix(';')?;
+    let (guard, rest) = match line.strip_prefix('@') {
+        Some(_) => line.split_at(line.find(char::is_whitespace)?),
+        None => ("", line),
+    };
+    let rest = rest.trim();
+    let (name, operands) = match rest.find(char::is_whitespace) {
+        Some(at) => rest.split_at(at),
+        None => (rest, ""),
+    };
+    let (mut list, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (i, c) in operands.char_indices() {
+        match c {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                list.push(operands[start..i].trim());
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    if !operands[start..].trim().is_empty() {
+        list.push(operands[start..].trim());
+    }
+    Some((guard, name, list))
+}
+
+/// The instruction with one operand plus a number.
+fn plus(guard: &str, name: &str, operands: &[&str], which: usize, by: i64) -> String {
+    let mut changed: Vec<String> = operands.iter().map(|operand| operand.to_string()).collect();
+    let old = operands[which];
+    match old.parse::<i64>() {
+        Ok(number) => {
+            changed[which] = (number + by).to_string();
+            format!("{guard} {name} {};", changed.join(", "))
+        }
+        Err(_) => {
+            changed[which] = "mutated".to_string();
+            format!(
+                "{{ .reg .b32 mutated; add.s32 mutated, {old}, {by}; {guard} {name} {}; }}",
+                changed.join(", ")
+            )
+        }
+    }
+}
+
+/// What can be broken in a line: in words, and the line in its stead.
+fn changes(line: &str) -> Vec<(String, String)> {
+    const NOTHING: &str = "";
+    let Some((guard, name, o)) = split(line) else {
+        return Vec::new();
+    };
+    let mut list: Vec<(String, String)> = Vec::new();
+    let mut add = |what: &str, replacement: String| list.push((format!("{what}: {line}"), replacement));
+    let starts = |start: &str| name.starts_with(start);
+    let last = o.len().saturating_sub(1);
+    if starts("bar.sync") {
+        add("left out", NOTHING.into());
+        if o.len() == 2 {
+            add("32 threads less", plus(guard, name, &o, 1, -32));
+        }
+    } else if starts("bar.arrive") || starts("bar.warp.sync") {
+        add("left out", NOTHING.into());
+    } else if starts("bar.red") && o.len() == 4 {
+        add("left out", format!("mov.pred {}, {};", o[0], o[3]));
+    } else if starts("mbarrier.try_wait") && o.len() == 3 {
+        add("left out", format!("mov.pred {}, 1;", o[0]));
+        add(
+            "parity flipped",
+            format!(
+                "{{ .reg .b32 mutated; xor.b32 mutated, {}, 1; {name} {}, {}, mutated; }}",
+                o[2], o[0], o[1]
+            ),
+        );
+    } else if starts("mbarrier.arrive.expect_tx") {
+        add("left out", NOTHING.into());
+        add("16 bytes more", plus(guard, name, &o, last, 16));
+        add("16 bytes less", plus(guard, name, &o, last, -16));
+    } else if starts("mbarrier.expect_tx") {
+        add("left out", NOTHING.into());
+        add("16 bytes more", plus(guard, name, &o, last, 16));
+    } else if starts("mbarrier.arrive") {
+        add("left out", NOTHING.into());
+    } else if starts("mbarrier.init") && o.len() == 2 {
+        add("one arrival more", plus(guard, name, &o, 1, 1));
+        if o[1] != "1" {
+            add("one arrival less", plus(guard, name, &o, 1, -1));
+        }
+    } else if starts("fence.") || starts("membar") {
+        add("left out", NOTHING.into());
+    } else if starts("cp.async.wait_group") || starts("wgmma.wait_group") {
+        add("left out", NOTHING.into());
+        add("one group fewer", plus(guard, name, &o, 0, 1));
+    } else if starts("cp.async.commit_group")
+        || starts("cp.async.bulk.commit_group")
+        || starts("cp.async.bulk.wait_group")
+        || starts("wgmma.fence")
+        || starts("wgmma.commit")
+        || starts("barrier.cluster")
+        || starts("griddepcontrol.wait")
+    {
+        add("left out", NOTHING.into());
+    } else if starts("st.release") || starts("ld.acquire") {
+        add(
+            "relaxed",
+            line.replace(".release", ".relaxed").replace(".acquire", ".relaxed"),
+        );
+    } else if starts("setp.")
+        && name.matches('.').count() == 2
+        && (name.ends_with("s32") || name.ends_with("u32") || name.ends_with("s64"))
+    {
+        for (from, to) in [(".lt.", ".le."), (".le.", ".lt."), (".gt.", ".ge."), (".ge.", ".gt.")] {
+            if name.contains(from) {
+                add(GUARD, format!("{guard} {} {};", name.replace(from, to), o.join(", ")));
+            }
+        }
+    } else if (starts("mad.lo.s32") || starts("mul.lo.s32")) && o.len() >= 3 {
+        const STAGE: i64 = 512;
+        if o[2].parse::<i64>().is_ok_and(|bytes| bytes >= STAGE) {
+            add("stage index off by one", plus(guard, name, &o, 1, 1));
+        }
+    }
+    list
+}
+
+/// What became of a mutant.
+pub enum Fate {
+    /// Found, and as what, after so many runs.
+    Found(String, usize),
+    Survived,
+}

@@ -1,0 +1,159 @@
+//! The kernels as PTX: nvcc makes it, without a GPU, and what it made is kept below `target/`.
+
+use ptx_emulator::Module;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::{env, fs};
+
+/// Files for Hopper alone end in this.
+const HOPPER_SUFFIX: &str = "_sm90";
+
+/// An architecture that PTX is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    Ampere,
+    Hopper,
+}
+
+impl Target {
+    pub const fn architecture(self) -> &'static str {
+        match self {
+            Target::Ampere => "compute_80",
+            Target::Hopper => "compute_90a",
+        }
+    }
+
+    /// Whether a source file is compiled for it.
+    pub fn has(self, file: &str) -> bool {
+        self == Target::Hopper || !file.ends_with(HOPPER_SUFFIX)
+    }
+}
+
+/// nvcc, if there is one: `NVCC`, in `CUDA_HOME` or on the path.
+pub fn nvcc() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND
+        .get_or_init(|| {
+            let named = env::var_os("NVCC").map(PathBuf::from);
+            let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os);
+            let home = homes
+                .map(|home| Path::new(&home).join("bin/nvcc"))
+                .find(|path| path.is_file());
+            let on_path = || {
+                let path = env::var_os("PATH")?;
+                env::split_paths(&path)
+                    .map(|folder| folder.join("nvcc"))
+                    .find(|path| path.is_file())
+            };
+            named.or(home).or_else(on_path).or_else(|| {
+                let usual = PathBuf::from("/usr/local/cuda/bin/nvcc");
+                usual.is_file().then_some(usual)
+            })
+        })
+        .as_deref()
+}
+
+/// True after saying that, and why, `test` is skipped.
+pub fn skipped(test: &str) -> bool {
+    if nvcc().is_some() {
+        return false;
+    }
+    eprintln!("{test}: skipped: no nvcc (put it on PATH, or run `eval \"$(scripts/cuda-toolkit.sh)\"`)");
+    true
+}
+
+fn cuda() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")
+}
+
+/// A number that changes with any header.
+fn headers() -> u64 {
+    static HASH: OnceLock<u64> = OnceLock::new();
+    fn walk(folder: &Path, hasher: &mut DefaultHasher) {
+        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+            .expect("cuda/")
+            .map(|entry| entry.expect("cuda/").path())
+            .collect();
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                walk(&path, hasher);
+            } else if path.extension().is_some_and(|extension| extension == "cuh") {
+                fs::read(&path).expect("a header").hash(hasher);
+            }
+        }
+    }
+    *HASH.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        walk(&cuda(), &mut hasher);
+        hasher.finish()
+    })
+}
+
+/// The PTX of `cuda/FILE.cu`, with the options that `build.rs` gives.
+pub fn text(file: &str, target: Target) -> String {
+    from_source(&cuda().join(file).with_extension("cu"), file, target)
+}
+
+/// The PTX of any source that includes the crate's headers as `cuda/FILE.cu` would.
+pub fn from_source(source: &Path, name: &str, target: Target) -> String {
+    let nvcc = nvcc().expect("nvcc: tests ask for it first");
+    let mut hasher = DefaultHasher::new();
+    (
+        headers(),
+        fs::read(source).expect("a source"),
+        target.architecture(),
+        nvcc,
+    )
+        .hash(&mut hasher);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ptx");
+    fs::create_dir_all(&folder).expect("target/tmp");
+    let kept = folder.join(format!(
+        "{}-{}-{:016x}.ptx",
+        name.replace('/', "-"),
+        target.architecture(),
+        hasher.finish()
+    ));
+    if let Ok(text) = fs::read_to_string(&kept) {
+        return text;
+    }
+    let unfinished = kept.with_extension(format!("{}.tmp", std::process::id()));
+    let output = Command::new(nvcc)
+        .args(["-ptx", "-O3", "-std=c++17", "-lineinfo"])
+        .arg(format!("-arch={}", target.architecture()))
+        .arg("-o")
+        .arg(&unfinished)
+        .arg(source)
+        .output()
+        .expect("nvcc starts");
+    assert!(
+        output.status.success(),
+        "nvcc could not compile {}:\n{}",
+        source.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fs::rename(&unfinished, &kept).expect("target/tmp");
+    fs::read_to_string(&kept).expect("what nvcc has just written")
+}
+
+/// The parsed PTX of a file; each is made once.
+pub fn module(file: &str, target: Target) -> Arc<Module> {
+    type Modules = Mutex<HashMap<(String, Target), Arc<OnceLock<Arc<Module>>>>>;
+    static MODULES: OnceLock<Modules> = OnceLock::new();
+    let slot = {
+        let mut modules = MODULES
+            .get_or_init(Modules::default)
+            .lock()
+            .expect("no test panics here");
+        modules.entry((file.to_string(), target)).or_default().clone()
+    };
+    slot.get_or_init(|| match Module::parse(&text(file, target)) {
+        Ok(module) => Arc::new(module),
+        Err(error) => panic!("{file}: {error}"),
+    })
+    .clone()
+}

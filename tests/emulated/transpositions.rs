@@ -1,0 +1,335 @@
+//! Copies and transpositions: plans go to the emulator as `src/transpose/launch.rs` sends them to a GPU.
+
+use crate::gemm::Wrong;
+use crate::ptx::{self, Target};
+use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::transpose::args::TransposeArgs;
+use candle_sgemm::transpose::kernels::{Instance, TransposeKernel};
+use candle_sgemm::transpose::plan::{Piece, Step};
+use candle_sgemm::transpose::{TransposePlan, TransposeProblem};
+use ptx_emulator::{run, Element, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+fn argument_bytes(args: &TransposeArgs) -> Vec<u8> {
+    // SAFETY: `repr(C)` without padding, as src/transpose/args.rs says: every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(args).cast::<u8>(), size_of::<TransposeArgs>()) }.to_vec()
+}
+
+/// The maps that src/transpose/launch.rs gives to the driver.
+fn maps(instance: &Instance, piece: &Piece, src: u64, dst: u64) -> [Param; 2] {
+    const BOX_BYTES: usize = 128;
+    let (m, size) = (&piece.matrices, instance.element_size);
+    let batch = m.outer.first();
+    let map = |address: u64, width: usize, height: usize, row: i64, matrix: i64, box_rows: usize| {
+        Param::Map(TensorMap {
+            address,
+            extents: vec![width as u64, height as u64, m.count() as u64],
+            strides: vec![row as u64 * size as u64, matrix as u64 * size as u64],
+            box_extents: vec![(BOX_BYTES / size) as u32, box_rows as u32, 1],
+            element: match size {
+                1 => Element::Bits8,
+                2 => Element::Bits16,
+                4 => Element::Bits32,
+                _ => Element::Bits64,
+            },
+            swizzle: Swizzle::Bytes128,
+        })
+    };
+    [
+        map(
+            src,
+            m.cols,
+            m.rows,
+            m.src_row,
+            batch.map_or(m.src_row, |axis| axis.src),
+            instance.tile_rows,
+        ),
+        map(
+            dst,
+            m.rows,
+            m.cols,
+            m.dst_col,
+            batch.map_or(m.dst_col, |axis| axis.dst),
+            instance.tile_cols,
+        ),
+    ]
+}
+
+/// Carries out a plan in the emulator.
+pub fn launch(
+    plan: &TransposePlan,
+    target: Target,
+    src: u64,
+    dst: u64,
+    lets_next: bool,
+    memory: &mut Memory,
+    schedule: Schedule,
+) -> Result<Report, Wrong> {
+    match &plan.step {
+        Step::Launch { kernel, .. } => {
+            let module = ptx::module(kernel.file, target);
+            launch_in(&module, plan, target, src, dst, lets_next, u64::MAX, memory, schedule)
+        }
+        _ => launch_in(
+            &Module::default(),
+            plan,
+            target,
+            src,
+            dst,
+            lets_next,
+            u64::MAX,
+            memory,
+            schedule,
+        ),
+    }
+}
+
+/// The same with other code for the kernel.
+#[allow(clippy::too_many_arguments)]
+pub fn launch_in(
+    module: &Module,
+    plan: &TransposePlan,
+    target: Target,
+    src: u64,
+    dst: u64,
+    lets_next: bool,
+    limit: u64,
+    memory: &mut Memory,
+    schedule: Schedule,
+) -> Result<Report, Wrong> {
+    let mut all = Report::default();
+    match &plan.step {
+        Step::Nothing => {}
+        Step::Copy { bytes } => {
+            let data = memory.read(src, *bytes).map(<[u8]>::to_vec);
+            if !data.is_some_and(|data| memory.write(dst, &data)) {
+                return Err(Wrong::Result("a copy leaves what was allocated".to_string()));
+            }
+        }
+        Step::Launch {
+            kernel,
+            instance,
+            pieces,
+        } => {
+            for piece in pieces {
+                let mut args = piece.args(plan, kernel, src, dst);
+                args.lets_next = u16::from(lets_next);
+                let mut launch = Launch::new(instance.entry, piece.blocks, instance.threads)
+                    .param(Param::Bytes(argument_bytes(&args)));
+                launch.dynamic_shared = instance.shared(plan.streaming);
+                launch.limit = limit;
+                // Tiles are read in whole vectors; what is beyond the matrix goes nowhere, as every byte of the result shows.
+                launch.poison = true;
+                launch.coverage = true;
+                launch.early = kernel.starts_early && target == Target::Hopper;
+                if kernel.needs.tensor_maps {
+                    launch.params.extend(maps(instance, piece, args.src, args.dst));
+                }
+                let report = run(module, &launch, memory, schedule)?;
+                all.warp_instructions += report.warp_instructions;
+                all.thread_instructions += report.thread_instructions;
+                all.lines = report.lines;
+                all.edges = report.edges;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A view that is written out in another order.
+#[derive(Debug)]
+pub struct Case {
+    pub plan: TransposePlan,
+    pub target: Target,
+    dims: Vec<usize>,
+    strides: Vec<usize>,
+    order: Vec<usize>,
+    offset: usize,
+    size: usize,
+    shift: usize,
+    src: Vec<u8>,
+    seed: u64,
+    /// Warp instructions after which a run is given up.
+    pub limit: u64,
+}
+
+/// Bytes around source and destination. Kernels may read to the next multiple of 16 on either side of the source.
+const GUARD: usize = 256;
+
+impl Case {
+    /// A case for this kernel, if one is found.
+    pub fn draw(rng: &mut StdRng, kernel: &'static TransposeKernel, target: Target, most_bytes: usize) -> Option<Case> {
+        const TRIES: usize = 4000;
+        let device = match target {
+            Target::Ampere => DeviceInfo::A100,
+            Target::Hopper => DeviceInfo::H100,
+        };
+        for _ in 0..TRIES {
+            let device = DeviceInfo {
+                // Sometimes more than the L2 holds.
+                l2_bytes: if rng.random_bool(0.3) { 1 } else { device.l2_bytes },
+                ..device
+            };
+            let size = kernel.instances[rng.random_range(0..kernel.instances.len())].element_size;
+            let side = |rng: &mut StdRng| match rng.random_range(0..6) {
+                0 => rng.random_range(1..8usize),
+                1 => rng.random_range(1..=16) * 16,
+                2 => [31, 32, 33, 63, 64, 65, 127, 128, 129][rng.random_range(0..9usize)],
+                3 => rng.random_range(1..=3000),
+                _ => rng.random_range(1..=300),
+            };
+            let many = rng.random_range(2..=4usize);
+            let dims: Vec<usize> = (0..many)
+                .map(|i| {
+                    if i + 2 < many {
+                        rng.random_range(1..5)
+                    } else {
+                        side(rng)
+                    }
+                })
+                .collect();
+            let order: Vec<usize> = match (many, rng.random_range(0..3)) {
+                (2, 0) => vec![0, 1],
+                (2, _) => vec![1, 0],
+                (3, 0) => vec![1, 0, 2],
+                (3, 1) => vec![0, 2, 1],
+                (3, _) => vec![2, 1, 0],
+                (_, 0) => vec![0, 2, 1, 3],
+                (_, 1) => vec![3, 0, 2, 1],
+                _ => vec![0, 1, 3, 2],
+            };
+            let elements: usize = dims.iter().product();
+            if elements * size > most_bytes {
+                continue;
+            }
+            let mut strides = vec![1; many];
+            let gap = if rng.random_bool(0.3) {
+                rng.random_range(0..3) * 16 + rng.random_range(0..2)
+            } else {
+                0
+            };
+            if rng.random_bool(0.1) {
+                strides[many - 1] = 2;
+            }
+            for i in (1..many).rev() {
+                strides[i - 1] = strides[i] * dims[i] + if i == many - 1 { gap } else { 0 };
+            }
+            let offset = if rng.random_bool(0.3) {
+                rng.random_range(0..20)
+            } else {
+                0
+            };
+            let shift = if rng.random_bool(0.3) {
+                rng.random_range(0..16) * size
+            } else {
+                0
+            };
+            let both = (offset * size) | shift;
+            let align = if both == 0 {
+                256
+            } else {
+                1 << both.trailing_zeros().min(8)
+            };
+            let Ok(problem) = TransposeProblem::permutation(&dims, &strides, &order, size) else {
+                continue;
+            };
+            let Ok(plan) = TransposePlan::named(kernel.name, &problem.aligned_to(align), &device) else {
+                continue;
+            };
+            if !matches!(plan.step, Step::Launch { .. }) {
+                continue;
+            }
+            let last: usize = dims.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum();
+            let seed = rng.next_u64();
+            let mut src = vec![0; (offset + last + 1) * size];
+            StdRng::seed_from_u64(seed).fill_bytes(&mut src);
+            return Some(Case {
+                plan,
+                target,
+                dims,
+                strides,
+                order,
+                offset,
+                size,
+                shift,
+                src,
+                seed,
+                limit: u64::MAX,
+            });
+        }
+        None
+    }
+
+    /// The plan, and what it was made for.
+    pub fn describe(&self) -> String {
+        let Case {
+            plan,
+            target,
+            dims,
+            strides,
+            order,
+            offset,
+            size,
+            shift,
+            seed,
+            ..
+        } = self;
+        format!("{plan} ({target:?}, {dims:?} {strides:?} {order:?} of {size} bytes at {offset}, shift {shift}, seed {seed})")
+    }
+
+    fn reference(&self) -> Vec<u8> {
+        let count: usize = self.dims.iter().product();
+        let mut out = Vec::with_capacity(count * self.size);
+        for index in 0..count {
+            let (mut rest, mut at) = (index, self.offset);
+            for &axis in self.order.iter().rev() {
+                at += rest % self.dims[axis] * self.strides[axis];
+                rest /= self.dims[axis];
+            }
+            out.extend_from_slice(&self.src[at * self.size..(at + 1) * self.size]);
+        }
+        out
+    }
+
+    /// Runs the case with this code and compares every byte.
+    pub fn run(&self, module: &Module, schedule: Schedule) -> Result<Report, Wrong> {
+        let mut memory = Memory::new();
+        let mut around = vec![0xC3; GUARD];
+        around.extend_from_slice(&self.src);
+        around.extend_from_slice(&[0xC3; GUARD]);
+        let src = memory.upload(&around, Use::Input) + (GUARD + self.offset * self.size) as u64;
+        let bytes = self.plan.problem.bytes();
+        let start = GUARD + self.shift;
+        let room = memory.reserve(start + bytes + GUARD);
+        let dst = room + start as u64;
+        let report = launch_in(
+            module,
+            &self.plan,
+            self.target,
+            src,
+            dst,
+            false,
+            self.limit,
+            &mut memory,
+            schedule,
+        )?;
+        if let Some(address) = memory.first_unwritten(dst, bytes) {
+            return Err(Wrong::Result(format!(
+                "byte {} of the destination was not written",
+                address - dst
+            )));
+        }
+        if memory.first_unwritten(dst - 1, 1).is_none() || memory.first_unwritten(dst + bytes as u64, 1).is_none() {
+            return Err(Wrong::Result("a byte beside the destination was written".to_string()));
+        }
+        let got = memory.read(dst, bytes).unwrap_or_default();
+        let expected = self.reference();
+        match got.iter().zip(&expected).position(|(got, expected)| got != expected) {
+            Some(at) => Err(Wrong::Result(format!(
+                "byte {at} of the destination is wrong\n  schedule {schedule:?}"
+            ))),
+            None => Ok(report),
+        }
+    }
+}

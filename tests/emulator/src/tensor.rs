@@ -1,0 +1,385 @@
+//! Tensor cores: the arithmetic of dot products, and where operands lie.
+//!
+//! The arithmetic is the one that MMA-Sim (arXiv 2511.10909) found: all products of a step and the addend are exact, are
+//! aligned to the largest exponent with everything below a fixed number of fraction bits cut off, are added, and the sum is
+//! cut to FP32. Products are not normalised before they are aligned.
+
+use crate::alu::half_to_f32;
+use crate::ir::Ty;
+
+/// An architecture's arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// Fraction bits that are kept below the largest exponent.
+    pub fraction_bits: u32,
+    /// Products that are added at once, of 32-bit and of 16-bit operands.
+    pub products: [usize; 2],
+}
+
+impl Arithmetic {
+    /// Hopper's.
+    pub const HOPPER: Arithmetic = Arithmetic {
+        fraction_bits: 25,
+        products: [8, 16],
+    };
+    /// Ampere's and Ada's.
+    pub const AMPERE: Arithmetic = Arithmetic {
+        fraction_bits: 24,
+        products: [4, 8],
+    };
+
+    /// That of a compute capability.
+    pub fn of(capability: u32) -> Self {
+        if capability >= 90 {
+            Arithmetic::HOPPER
+        } else {
+            Arithmetic::AMPERE
+        }
+    }
+}
+
+/// The NaN that tensor cores make.
+const NAN: u32 = 0x7FFF_FFFF;
+/// Products are scaled by this power of two: two operands of ten fraction bits.
+const PRODUCT_BITS: u32 = 20;
+const MIN_EXPONENT: i32 = -126;
+/// So small that a product with a zero is never the largest, however large the other factor.
+const ZERO_EXPONENT: i32 = -1000;
+
+/// A number taken apart: significand · 2^(exponent − 10), or something that is not finite.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Number {
+    significand: i32,
+    exponent: i32,
+    finite: bool,
+    value: f32,
+}
+
+impl Number {
+    pub(crate) fn of(bits: u32, ty: Ty) -> Number {
+        const LOW: u32 = 13;
+        match ty {
+            Ty::Tf32 => Number::split(f32::from_bits(bits & !((1 << LOW) - 1)), MIN_EXPONENT),
+            Ty::F16 => Number::split(half_to_f32(bits as u16, ty), -14),
+            _ => Number::split(half_to_f32(bits as u16, ty), MIN_EXPONENT),
+        }
+    }
+
+    pub(crate) fn negate(&mut self) {
+        self.significand = -self.significand;
+        self.value = -self.value;
+    }
+
+    #[inline]
+    fn split(x: f32, least: i32) -> Number {
+        let bits = x.to_bits();
+        let field = (bits >> 23 & 0xFF) as i32;
+        let fraction = (bits & 0x7F_FFFF) as i32;
+        let (mut significand, mut exponent) = match field {
+            0 => (fraction >> 13, MIN_EXPONENT),
+            _ => ((fraction | 1 << 23) >> 13, field - 127),
+        };
+        if exponent < least {
+            // A subnormal FP16 number has the least exponent.
+            significand >>= least - exponent;
+            exponent = least;
+        }
+        if significand == 0 {
+            exponent = ZERO_EXPONENT;
+        }
+        Number {
+            significand: if bits >> 31 == 1 { -significand } else { significand },
+            exponent,
+            finite: field != 0xFF,
+            value: x,
+        }
+    }
+}
+
+/// a·b + c of one step.
+#[inline]
+fn step(a: &[Number], b: &[Number], c: f32, fraction_bits: u32) -> f32 {
+    let mut finite = c.is_finite();
+    let bits = c.to_bits();
+    let field = (bits >> 23 & 0xFF) as i32;
+    let fraction = i64::from(bits & 0x7F_FFFF);
+    let (c_significand, c_exponent) = match field {
+        0 => (fraction, MIN_EXPONENT),
+        _ => (fraction | 1 << 23, field - 127),
+    };
+    let mut largest = c_exponent;
+    for (x, y) in a.iter().zip(b) {
+        largest = largest.max(x.exponent + y.exponent);
+        finite &= x.finite & y.finite;
+    }
+    if !finite {
+        let sum: f64 = a
+            .iter()
+            .zip(b)
+            .map(|(x, y)| f64::from(x.value) * f64::from(y.value))
+            .sum();
+        let sum = sum + f64::from(c);
+        return match sum.is_nan() {
+            true => f32::from_bits(NAN),
+            false => sum as f32,
+        };
+    }
+    let cut = |magnitude: i64, exponent: i32| magnitude >> (largest - exponent).min(62);
+    let c_aligned = cut(c_significand << (fraction_bits - 23), c_exponent);
+    let mut sum = if bits >> 31 == 1 { -c_aligned } else { c_aligned };
+    for (x, y) in a.iter().zip(b) {
+        let product = i64::from(x.significand * y.significand);
+        let aligned = cut(product.abs() << (fraction_bits - PRODUCT_BITS), x.exponent + y.exponent);
+        sum += if product < 0 { -aligned } else { aligned };
+    }
+    truncated(sum, largest - fraction_bits as i32)
+}
+
+/// Eight finite numbers taken apart, for speed.
+#[derive(Clone, Copy)]
+pub(crate) struct Eight {
+    significands: [i32; 8],
+    exponents: [i32; 8],
+}
+
+impl Eight {
+    /// The first eight of these, if all are finite.
+    pub(crate) fn of(numbers: &[Number]) -> Option<Eight> {
+        let numbers: &[Number; 8] = numbers.first_chunk()?;
+        numbers.iter().all(|x| x.finite).then(|| Eight {
+            significands: numbers.map(|x| x.significand),
+            exponents: numbers.map(|x| x.exponent),
+        })
+    }
+}
+
+/// The same as [`step`] for eight finite products, whose sum fits into 32 bits: 27 bits each and four more for the carry.
+#[inline(always)]
+fn step_of_eight(a: &Eight, b: &Eight, c: f32, fraction_bits: u32) -> f32 {
+    let bits = c.to_bits();
+    let field = (bits >> 23 & 0xFF) as i32;
+    let fraction = (bits & 0x7F_FFFF) as i32;
+    let (c_significand, c_exponent) = match field {
+        0 => (fraction, MIN_EXPONENT),
+        _ => (fraction | 1 << 23, field - 127),
+    };
+    let mut exponents = [0; 8];
+    let mut largest = c_exponent;
+    for i in 0..8 {
+        exponents[i] = a.exponents[i] + b.exponents[i];
+        largest = largest.max(exponents[i]);
+    }
+    let c_aligned = c_significand << (fraction_bits - 23) >> (largest - c_exponent).min(31);
+    let mut sum = if bits >> 31 == 1 { -c_aligned } else { c_aligned };
+    for i in 0..8 {
+        let product = a.significands[i] * b.significands[i];
+        let aligned = product.abs() << (fraction_bits - PRODUCT_BITS) >> (largest - exponents[i]).min(31);
+        sum += if product < 0 { -aligned } else { aligned };
+    }
+    truncated(sum.into(), largest - fraction_bits as i32)
+}
+
+/// The sums of one register of a warp: those of lane i are of row `rows[i]` of A and column `columns[i]` of B.
+#[inline(always)]
+fn sums_of_eight(a: &[Eight], b: &[Eight], places: &[(usize, usize); 32], c: &mut [u32; 32], fraction_bits: u32) {
+    for (c, &(row, column)) in c.iter_mut().zip(places) {
+        *c = step_of_eight(&a[row], &b[column], f32::from_bits(*c), fraction_bits).to_bits();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn sums_of_eight_avx2(a: &[Eight], b: &[Eight], places: &[(usize, usize); 32], c: &mut [u32; 32], fraction_bits: u32) {
+    sums_of_eight(a, b, places, c, fraction_bits);
+}
+
+/// Adds eight products to each finite sum of a register of a warp, on the fastest way that the processor has.
+pub(crate) fn add_eight(
+    a: &[Eight],
+    b: &[Eight],
+    places: &[(usize, usize); 32],
+    c: &mut [u32; 32],
+    fraction_bits: u32,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has just said that it has these instructions.
+        return unsafe { sums_of_eight_avx2(a, b, places, c, fraction_bits) };
+    }
+    sums_of_eight(a, b, places, c, fraction_bits);
+}
+
+/// sum · 2^exponent as FP32, cut off towards zero.
+#[inline]
+fn truncated(sum: i64, exponent: i32) -> f32 {
+    if sum == 0 {
+        return 0.0;
+    }
+    let sign = if sum < 0 { 1u32 << 31 } else { 0 };
+    let magnitude = sum.unsigned_abs();
+    let top = 63 - magnitude.leading_zeros() as i32;
+    let leading = top + exponent;
+    if leading > 127 {
+        return f32::from_bits(sign | 0x7F80_0000);
+    }
+    // The last place of the result.
+    let unit = (leading - 23).max(-149);
+    let shift = unit - exponent;
+    let whole = if shift >= 0 {
+        magnitude >> shift.min(63)
+    } else {
+        magnitude << -shift
+    };
+    let bits = if leading >= MIN_EXPONENT {
+        ((leading + 127) as u32) << 23 | whole as u32 & 0x7F_FFFF
+    } else {
+        whole as u32
+    };
+    f32::from_bits(sign | bits)
+}
+
+/// a·b + c of operands that are as deep as an instruction says.
+#[inline]
+pub(crate) fn dot(a: &[Number], b: &[Number], c: f32, arithmetic: Arithmetic, at_once: usize) -> f32 {
+    let mut sum = c;
+    for (a, b) in a.chunks(at_once).zip(b.chunks(at_once)) {
+        sum = step(a, b, sum, arithmetic.fraction_bits);
+    }
+    sum
+}
+
+/// The dot product of `a` and `b` plus `c` as a tensor core computes it, TF32 operands as FP32 numbers whose low bits are
+/// ignored: to compare the arithmetic with a GPU's.
+pub fn tf32_dot(a: &[f32], b: &[f32], c: f32, arithmetic: Arithmetic) -> f32 {
+    let numbers = |list: &[f32]| -> Vec<Number> { list.iter().map(|x| Number::of(x.to_bits(), Ty::Tf32)).collect() };
+    dot(&numbers(a), &numbers(b), c, arithmetic, arithmetic.products[0])
+}
+
+/// A tile in shared memory as a `wgmma` descriptor says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptor {
+    start: u32,
+    leading: u32,
+    stride: u32,
+    base_offset: u32,
+    swizzle: u32,
+}
+
+impl Descriptor {
+    pub(crate) fn parse(bits: u64) -> Descriptor {
+        let field = |at: u32| ((bits >> at & 0x3FFF) << 4) as u32;
+        Descriptor {
+            start: field(0),
+            leading: field(16),
+            stride: field(32),
+            base_offset: (bits >> 49 & 7) as u32,
+            swizzle: match bits >> 62 {
+                0 => 0,
+                1 => 128,
+                2 => 64,
+                _ => 32,
+            },
+        }
+    }
+
+    /// Where the element `k` of row (or column) `mn` lies.
+    #[inline]
+    pub(crate) fn address(&self, mn: u32, k: u32, size: u32, mn_major: bool) -> u32 {
+        let width = if self.swizzle == 0 { 16 } else { self.swizzle };
+        let linear = if mn_major {
+            let bytes = mn * size;
+            self.start + bytes / width * self.leading + k / 8 * self.stride + k % 8 * width + bytes % width
+        } else {
+            let bytes = k * size;
+            let across = if self.swizzle == 0 {
+                bytes / width * self.leading
+            } else {
+                bytes / width * width
+            };
+            self.start + mn / 8 * self.stride + mn % 8 * width + across + bytes % width
+        };
+        let row = (linear >> 7).wrapping_add(self.base_offset);
+        match self.swizzle {
+            128 => linear ^ (row & 7) << 4,
+            64 => linear ^ (row & 3) << 4,
+            32 => linear ^ (row & 1) << 4,
+            _ => linear,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hopper(a: &[f32], b: &[f32], c: f32) -> f32 {
+        tf32_dot(a, b, c, Arithmetic::HOPPER)
+    }
+
+    #[test]
+    fn small_products_are_exact() {
+        let a = [1.0, 2.0, -3.0, 4.0, 0.5, 0.25, 0.0, 1.5];
+        let b = [7.0, -2.0, 5.0, 0.125, 2.0, 4.0, 9.0, 2.0];
+        let exact: f32 = a.iter().zip(&b).map(|(x, y)| x * y).sum();
+        assert_eq!(hopper(&a, &b, 10.0), exact + 10.0);
+        assert_eq!(tf32_dot(&a, &b, 10.0, Arithmetic::AMPERE), exact + 10.0);
+    }
+
+    #[test]
+    fn what_is_below_the_kept_bits_is_cut_off() {
+        // 2^-26 beside 1: gone, however often; on a machine that rounds once it would count.
+        let a = [2f32.powi(-13); 8];
+        assert_eq!(hopper(&a, &a, 1.0), 1.0);
+        // 2^-25 is kept, eight of them are two units in the last place.
+        let b = [2f32.powi(-12); 8];
+        assert_eq!(hopper(&a, &b, 1.0), 1.0 + 2.0 * f32::EPSILON);
+        // Cut towards zero, not rounded down.
+        assert_eq!(hopper(&[-2f32.powi(-13); 8], &a, 1.0), 1.0);
+    }
+
+    #[test]
+    fn subnormal_and_infinite_results() {
+        let tiny = f32::from_bits(1 << 22);
+        assert_eq!(hopper(&[tiny], &[1.0], 0.0), tiny);
+        assert_eq!(hopper(&[f32::MAX; 8], &[1.0; 8], 0.0), f32::INFINITY);
+        assert_eq!(hopper(&[f32::INFINITY, 1.0], &[1.0, 1.0], 0.0), f32::INFINITY);
+        assert_eq!(hopper(&[f32::INFINITY], &[0.0], 0.0).to_bits(), NAN);
+        assert_eq!(hopper(&[1.0, -1.0], &[3.0, 3.0], -0.0).to_bits(), 0);
+    }
+
+    #[test]
+    fn eight_at_once_are_the_same() {
+        let mut random = crate::machine::Random(5);
+        let mut float = |spread: u64| {
+            let r = random.next();
+            let exponent = 127 - spread / 2 + (r >> 40) % (spread + 1);
+            f32::from_bits((r as u32 & 0x807F_FFFF) | (exponent as u32) << 23)
+        };
+        for round in 0..20_000 {
+            let spread = [2, 20, 100, 250][round % 4];
+            let (a, b): (Vec<f32>, Vec<f32>) = (0..8).map(|_| (float(spread), float(spread))).unzip();
+            let c = float(spread);
+            let numbers =
+                |list: &[f32]| -> Vec<Number> { list.iter().map(|x| Number::of(x.to_bits(), Ty::Tf32)).collect() };
+            let (Some(x), Some(y)) = (Eight::of(&numbers(&a)), Eight::of(&numbers(&b))) else {
+                continue;
+            };
+            let mut sums = [c.to_bits(); 32];
+            add_eight(&[x], &[y], &[(0, 0); 32], &mut sums, 25);
+            assert_eq!(sums[7], hopper(&a, &b, c).to_bits(), "{a:?} {b:?} {c}");
+        }
+    }
+
+    #[test]
+    fn descriptors_find_what_the_copy_engine_wrote() {
+        // 128 bytes a row, eight rows a group, chunks of row r exchanged by r % 8.
+        let descriptor = Descriptor::parse(1 << 62 | 64 << 32 | 1 << 16 | 2048 >> 4);
+        for row in 0..64 {
+            for k in 0..8 {
+                let linear = 2048 + row * 128 + k * 4;
+                let swizzled = linear ^ (row % 8) << 4;
+                assert_eq!(descriptor.address(row, k, 4, false), swizzled);
+            }
+        }
+    }
+}
