@@ -62,7 +62,7 @@ pub fn over_sizes(report: &Report) -> Vec<(String, Vec<(f64, f64)>)> {
     series
 }
 
-/// The size for bars: [`PREFERRED_SIZE`], or else the largest square.
+/// The size for bars: 4096 where it was measured, or else the largest square.
 pub fn bar_size(report: &Report) -> Option<usize> {
     let sizes: Vec<usize> = squares(report).map(|(_, size)| size).collect();
     match sizes.contains(&PREFERRED_SIZE) {
