@@ -1,6 +1,6 @@
 //! Layers and networks to be measured, the same weights for stock candle and for this crate.
 
-use super::gpu::{Gpu, Launch};
+use super::gpu::Gpu;
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, Module, Tensor};
 use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};

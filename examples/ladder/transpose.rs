@@ -2,7 +2,7 @@
 //! geam and candle's own `contiguous()`, in one run.
 
 use crate::support::gpu::{Gpu, Launch, Timing};
-use crate::support::record::{Report, Row};
+use crate::support::record::Row;
 use anyhow::{bail, Context, Result};
 use candle_core::cuda_backend::CudaStorageSlice;
 use candle_core::{DType, Device, Storage, Tensor};
