@@ -1,15 +1,12 @@
 //! Layers and networks to be measured, the same weights for stock candle and for this crate.
 
-use super::gpu::{Gpu, Launch};
+use super::gpu::Gpu;
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, Module, Tensor};
 use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, Criterion, Throughput};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::CudaGraph;
 use std::fmt;
-use std::time::Duration;
 
 /// A linear layer followed by GELU (tanh), in its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,76 +306,4 @@ pub fn check(what: &str, ours: &Tensor, stock: &Tensor) -> Result<()> {
         bail!("{what}: the result differs from candle's by {relative:e} of its norm");
     }
     Ok(())
-}
-
-/// The precisions that benchmarks measure.
-const PRECISIONS: [Precision; 2] = [Precision::Fp32Strict, Precision::Fp32];
-
-/// A Criterion group of a case: stock candle, then for each precision this crate unfused and fused.
-///
-/// # Errors
-///
-/// If CUDA fails or the results differ from candle's.
-pub fn bench(gpu: &Gpu, device: &Device, case: &Case, criterion: &mut Criterion) -> Result<()> {
-    let weights = Weights::random(case, device)?;
-    let stock = weights.stock()?;
-    let mut group = group(criterion, case.name.clone(), case);
-    time(&mut group, gpu, "candle", &mut |_| weights.stock().map(drop));
-    for precision in PRECISIONS {
-        let layers = weights.fused(precision)?;
-        check(&case.name, &weights.unfused(precision)?, &stock)?;
-        check(&case.name, &weights.run(&layers)?, &stock)?;
-        time(&mut group, gpu, &format!("unfused {precision}"), &mut |_| {
-            weights.unfused(precision).map(drop)
-        });
-        time(&mut group, gpu, &format!("fused {precision}"), &mut |_| {
-            weights.run(&layers).map(drop)
-        });
-    }
-    group.finish();
-    Ok(())
-}
-
-/// The same of CUDA graphs, on what [`open_for_graphs`] gives.
-///
-/// # Errors
-///
-/// As [`bench`].
-pub fn bench_graph(gpu: &Gpu, device: &Device, case: &Case, criterion: &mut Criterion) -> Result<()> {
-    let weights = Weights::random(case, device)?;
-    let expected = weights.stock()?;
-    let mut group = group(criterion, format!("{} as a graph", case.name), case);
-    let mut replay = |name: &str, graph: Graph| {
-        time(&mut group, gpu, name, &mut |_| graph.replay());
-        check(&case.name, graph.output(), &expected) // after many replays
-    };
-    replay("candle", Graph::record(device, || weights.stock())?)?;
-    for precision in PRECISIONS {
-        let layers = weights.fused(precision)?;
-        let unfused = Graph::record(device, || weights.unfused(precision))?;
-        replay(&format!("unfused {precision}"), unfused)?;
-        let fused = Graph::record(device, || weights.run(&layers))?;
-        replay(&format!("fused {precision}"), fused)?;
-    }
-    group.finish();
-    Ok(())
-}
-
-fn group<'a>(criterion: &'a mut Criterion, name: String, case: &Case) -> BenchmarkGroup<'a, WallTime> {
-    let mut group = criterion.benchmark_group(name);
-    group
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(200))
-        .measurement_time(Duration::from_millis(500))
-        .throughput(Throughput::Elements(case.flops() as u64));
-    group
-}
-
-fn time(group: &mut BenchmarkGroup<WallTime>, gpu: &Gpu, name: &str, launch: &mut Launch) {
-    group.bench_function(name, |bench| {
-        bench.iter_custom(|launches| {
-            gpu.time(launches, true, launch)
-                .unwrap_or_else(|error| panic!("{name}: {error:#}"))
-        })
-    });
 }

@@ -1,10 +1,8 @@
-//! What the benchmarks, the ladder and the report share: cases, the result files, plots, and measuring on a GPU.
+//! What the benchmarks and the programs that measure share: cases, the result files, and measuring on a GPU.
 #![allow(dead_code)] // each program uses its own part
 
 pub mod case;
-pub mod plot;
 pub mod record;
-pub mod series;
 
 #[cfg(feature = "cuda")]
 pub mod gpu;
@@ -12,29 +10,3 @@ pub mod gpu;
 pub mod layer;
 #[cfg(feature = "cuda")]
 pub mod product;
-
-/// The `main` of a benchmark that runs on a GPU: where none can be opened it says so, and that is no failure.
-#[cfg(feature = "cuda")]
-pub fn bench<G>(
-    name: &str,
-    open: impl FnOnce() -> anyhow::Result<G>,
-    run: impl FnOnce(&G, &mut criterion::Criterion) -> anyhow::Result<()>,
-) {
-    let mut criterion = criterion::Criterion::default().configure_from_args();
-    match open() {
-        Err(error) => eprintln!("{name}: skipped: {error:#}"),
-        Ok(gpu) => {
-            if let Err(error) = run(&gpu, &mut criterion) {
-                eprintln!("{name}: {error:#}");
-                std::process::exit(1);
-            }
-            criterion.final_summary();
-        }
-    }
-}
-
-/// The same in a build that has no GPU support.
-#[cfg(not(feature = "cuda"))]
-pub fn without_gpu(name: &str) {
-    eprintln!("{name}: skipped, no GPU: this build has no support for one; add --features cuda");
-}

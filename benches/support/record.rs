@@ -167,6 +167,20 @@ impl Report {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
+    /// Writes `NAME.json` and `NAME.csv` into a folder, and says so on standard output.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written; the text names it.
+    pub fn write(&self, folder: &Path, name: &str) -> Result<()> {
+        for (extension, text) in [("json", self.to_json()?), ("csv", self.to_csv()?)] {
+            let path = folder.join(format!("{name}.{extension}"));
+            write_whole(&path, &text)?;
+            println!("wrote {}", path.display());
+        }
+        Ok(())
+    }
+
     /// The rows as comma-separated values. The columns are the fields that any row has.
     pub fn to_csv(&self) -> Result<String> {
         let rows: Vec<serde_json::Map<String, serde_json::Value>> = self
@@ -255,4 +269,40 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 /// The geometric mean; NaN of none.
 pub fn geometric_mean(values: &[f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
+}
+
+/// Of the kernels that were measured with a pass over an operand beforehand: what that takes.
+pub fn preparations(rows: &[Row]) -> Vec<(&str, String)> {
+    let note = |row: &Row, us: f64, prepare_us: f64, baseline_us: f64| {
+        format!(
+            "A transposed beforehand by {} in {prepare_us:.1} µs; {:.1} µs in all, {:.1} % of cuBLAS",
+            row.prepare_kernel.as_deref().unwrap_or("a pass of its own"),
+            us + prepare_us,
+            100.0 * baseline_us / (us + prepare_us)
+        )
+    };
+    rows.iter()
+        .filter_map(|row| {
+            Some((
+                row.kernel.as_deref()?,
+                note(row, row.us?, row.prepare_us?, row.baseline_us?),
+            ))
+        })
+        .collect()
+}
+
+/// The shape of a product: `NT 32 × 128×768×768`.
+pub fn shape_of(row: &Row) -> String {
+    let number = |value: Option<usize>| value.unwrap_or_default();
+    let batch = match row.batch {
+        Some(batch) if batch > 1 => format!("{batch} × "),
+        _ => String::new(),
+    };
+    format!(
+        "{} {batch}{}×{}×{}",
+        row.layout.as_deref().unwrap_or_default(),
+        number(row.m),
+        number(row.n),
+        number(row.k)
+    )
 }

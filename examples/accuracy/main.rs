@@ -31,7 +31,7 @@ struct Arguments {
     /// Only numbers whose names contain one of these, with commas; "activations" are activations
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     numbers: Vec<String>,
-    /// Write JSON, CSV and SVG files into this folder
+    /// Write JSON and CSV files into this folder; `cargo run -p report -- --plots FILE.json` draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -4,14 +4,12 @@ use crate::activations::{self, Direction, ACTIVATIONS, RANGES};
 use crate::numbers::{Numbers, ALL};
 use crate::support::case::{Case, Layout};
 use crate::support::gpu::Gpu;
-use crate::support::plot;
 use crate::support::product::{Errors, Product};
-use crate::support::record::{write_whole, Report, Row};
+use crate::support::record::{Report, Row};
 use crate::Arguments;
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use candle_core::Device;
 use candle_sgemm::gemm::Precision;
-use std::fs;
 
 const PROGRAM: &str = "cargo run --release --features cuda --example accuracy --";
 /// The length of the sums of hard numbers.
@@ -67,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         measure_activations(&mut report)?;
     }
     if let Some(folder) = &arguments.out {
-        write(&report, folder)?;
+        report.write(folder, "accuracy")?;
     }
     Ok(())
 }
@@ -162,44 +160,4 @@ fn print_line(k: usize, layout: Layout, precision: Precision, kernel: &str, ours
         errors(ours),
         errors(cublas)
     );
-}
-
-/// The rows as JSON and CSV, and a plot for each distribution.
-fn write(report: &Report, folder: &std::path::Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    write_whole(&folder.join("accuracy.json"), &report.to_json()?)?;
-    write_whole(&folder.join("accuracy.csv"), &report.to_csv()?)?;
-    for numbers in ALL.iter().filter(|numbers| numbers.every_k) {
-        let of = |precision: Precision, ours: bool| -> Vec<(f64, f64)> {
-            report
-                .rows
-                .iter()
-                .filter(|row| row.distribution.as_deref() == Some(numbers.name) && row.layout.as_deref() == Some("NT"))
-                .filter(|row| row.precision.as_deref() == Some(&precision.to_string()))
-                .filter_map(|row| {
-                    Some((
-                        row.k? as f64,
-                        1e7 * if ours { row.err_fro? } else { row.baseline_err_fro? },
-                    ))
-                })
-                .collect()
-        };
-        let series = [
-            ("cuBLAS".to_string(), of(Precision::Fp32, false)),
-            ("multiply-adds".to_string(), of(Precision::Fp32Strict, true)),
-            ("fp32".to_string(), of(Precision::Fp32, true)),
-        ];
-        if series.iter().all(|(_, points)| points.is_empty()) {
-            continue;
-        }
-        let name: String = numbers
-            .name
-            .chars()
-            .map(|c| if c.is_alphanumeric() { c } else { '_' })
-            .collect();
-        let title = format!("{}: ‖C − FP64‖ / ‖FP64‖", numbers.name);
-        let svg = plot::lines(&title, "k", "units of 1e-7", &series)?;
-        write_whole(&folder.join(format!("accuracy_{name}.svg")), &svg)?;
-    }
-    Ok(())
 }

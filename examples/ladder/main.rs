@@ -1,4 +1,4 @@
-//! The kernels of the table beside cuBLAS: checked, measured, printed, and written as JSON, CSV and SVG.
+//! The kernels of the table beside cuBLAS: checked, measured, printed, and written as JSON and CSV.
 //!
 //!     cargo run --release --features cuda --example ladder -- --sizes 256..8192 --out out
 //!     cargo run --release --features cuda --example ladder -- --grid --precision fp32-strict
@@ -68,7 +68,7 @@ struct Arguments {
     /// Print the kernels and their tiles, and nothing else
     #[arg(long)]
     list: bool,
-    /// Write JSON, CSV and SVG files into this folder
+    /// Write JSON and CSV files into this folder; `cargo run -p report -- --plots FILE.json` draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Samples of which the median counts
@@ -101,7 +101,7 @@ struct TransposeArguments {
     /// Print the kernels, and nothing else
     #[arg(long)]
     list: bool,
-    /// Write JSON, CSV and SVG files into this folder
+    /// Write JSON and CSV files into this folder; `cargo run -p report -- --plots FILE.json` draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Samples of which the median counts

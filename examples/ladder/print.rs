@@ -1,8 +1,7 @@
 //! What a person sees: tables on standard output, and the files of `--out`.
 
 use crate::support::case::Case;
-use crate::support::record::{geometric_mean, write_whole, Report, Row};
-use crate::support::{plot, series};
+use crate::support::record::{geometric_mean, preparations, shape_of, Report, Row};
 use anyhow::Result;
 use std::path::Path;
 
@@ -53,7 +52,7 @@ pub fn case(case: &Case, rows: &[Row], left_out: &[String], ffma_tflops: f64) {
             println!("{name:<36} {us:>11.2} {:>9.2} {:>9.1}", case.flops() / us * 1e-6, 100.0);
         }
     }
-    for (kernel, note) in series::preparations(rows) {
+    for (kernel, note) in preparations(rows) {
         println!("{kernel}: {note}");
     }
     for reason in left_out {
@@ -110,7 +109,7 @@ pub fn paces(case: &Case, rows: &[Row]) {
 pub fn planning_summary(report: &Report) {
     let mut cases: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in &report.rows {
-        let shape = series::shape_of(row);
+        let shape = shape_of(row);
         match cases.last_mut() {
             Some((known, rows)) if *known == shape => rows.push(row),
             _ => cases.push((shape, vec![row])),
@@ -155,36 +154,14 @@ pub fn grid_summary(report: &Report) {
         println!(
             "worst: {:.3} on {} with {}",
             row.speedup.unwrap_or_default(),
-            series::shape_of(row),
+            shape_of(row),
             row.kernel.as_deref().unwrap_or_default()
         );
     }
 }
 
-/// Writes the report as JSON and CSV, and its plots.
+/// Writes the report as JSON and CSV, under the name of what it measures.
 pub fn write(report: &Report, folder: &Path) -> Result<()> {
     let name = report.rows.first().map_or("ladder", |row| row.bench.as_str());
-    let mut files = vec![
-        (format!("{name}.json"), report.to_json()?),
-        (format!("{name}.csv"), report.to_csv()?),
-    ];
-    let lines = series::over_sizes(report);
-    if lines.iter().any(|(_, points)| points.len() > 1) {
-        let svg = plot::lines(&series::title(report), "m = n = k", "TFLOP/s", &lines)?;
-        files.push((format!("{name}.svg"), svg));
-    }
-    if let Some((size, bars)) = series::at_one_size(report) {
-        let title = format!("{}, {size}³", series::title(report));
-        let peak = report.ffma_tflops.map(|peak| ("FFMA peak", peak));
-        files.push((
-            format!("{name}-{size}.svg"),
-            plot::bars(&title, "TFLOP/s", &bars, peak)?,
-        ));
-    }
-    for (file, text) in files {
-        let path = folder.join(file);
-        write_whole(&path, &text)?;
-        println!("wrote {}", path.display());
-    }
-    Ok(())
+    report.write(folder, name)
 }

@@ -2,8 +2,7 @@
 //! geam and candle's own `contiguous()`, in one run.
 
 use crate::support::gpu::{Gpu, Launch, Timing};
-use crate::support::record::{write_whole, Report, Row};
-use crate::support::series;
+use crate::support::record::Row;
 use anyhow::{bail, Context, Result};
 use candle_core::cuda_backend::CudaStorageSlice;
 use candle_core::{DType, Device, Storage, Tensor};
@@ -14,7 +13,6 @@ use candle_sgemm::Error;
 use cudarc::cublas::sys as cublas;
 use cudarc::driver::{result, CudaSlice, DevicePtr};
 use std::ffi::c_void;
-use std::path::Path;
 
 use super::TransposeArguments;
 
@@ -414,21 +412,7 @@ pub fn run(arguments: &TransposeArguments) -> Result<()> {
         report.rows.extend(rows);
     }
     match &arguments.out {
-        Some(folder) => write(&report, folder),
+        Some(folder) => report.write(folder, "transpose"),
         None => Ok(()),
     }
-}
-
-fn write(report: &Report, folder: &Path) -> Result<()> {
-    let mut files = vec![
-        ("transpose.json".to_string(), report.to_json()?),
-        ("transpose.csv".to_string(), report.to_csv()?),
-    ];
-    files.extend(series::transpose_plots(report, "transpose")?);
-    for (file, text) in files {
-        let path = folder.join(file);
-        write_whole(&path, &text)?;
-        println!("wrote {}", path.display());
-    }
-    Ok(())
 }

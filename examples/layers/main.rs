@@ -25,7 +25,7 @@ struct Arguments {
     /// What arithmetic our products may use: fp32, fp32-strict or tf32; several with commas
     #[arg(long, default_value = "fp32-strict,fp32", value_delimiter = ',')]
     precision: Vec<Precision>,
-    /// Write JSON, CSV and SVG files into this folder
+    /// Write JSON and CSV files into this folder; `cargo run -p report -- --plots FILE.json` draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Samples of which the median counts

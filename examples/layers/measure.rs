@@ -2,8 +2,7 @@
 
 use crate::support::gpu::{Gpu, Launch, Timing};
 use crate::support::layer::{check, open, open_for_graphs, Case, Graph, Weights, LAYERS};
-use crate::support::record::{write_whole, Row};
-use crate::support::series;
+use crate::support::record::Row;
 use crate::Arguments;
 use anyhow::Result;
 use candle_core::Device;
@@ -30,20 +29,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for case in Case::networks() {
         report.rows.extend(measure_graphs(&gpu, &device, &case, arguments)?);
     }
-    let Some(folder) = &arguments.out else {
-        return Ok(());
-    };
-    let mut files = vec![
-        ("layers.json".to_string(), report.to_json()?),
-        ("layers.csv".to_string(), report.to_csv()?),
-    ];
-    files.extend(series::layer_plots(&report, "layers")?);
-    for (file, text) in files {
-        let path = folder.join(file);
-        write_whole(&path, &text)?;
-        println!("wrote {}", path.display());
+    match &arguments.out {
+        Some(folder) => report.write(folder, "layers"),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Candle, and for each precision ours unfused and fused.

@@ -1,25 +1,23 @@
 //! Multilayer perceptrons and SwiGLU layers: stock candle, this crate's products with all else left to candle, and fused
 //! layers; then the perceptrons as CUDA graphs, which take the host out of the time.
 //!
-//!     cargo bench --features cuda --bench mlp
-//!     cargo bench --features cuda --bench mlp -- 784-512
-
-#[path = "support/mod.rs"]
-mod support;
+//!     cargo bench -p benches --features cuda --bench mlp
+//!     cargo bench -p benches --features cuda --bench mlp -- 784-512
 
 fn main() {
     #[cfg(feature = "cuda")]
-    support::bench("mlp", support::layer::open, run);
+    benches::run("mlp", benches::support::layer::open, run);
     #[cfg(not(feature = "cuda"))]
-    support::without_gpu("mlp");
+    benches::without_gpu("mlp");
 }
 
 #[cfg(feature = "cuda")]
 fn run(
-    (device, gpu): &(candle_core::Device, support::gpu::Gpu),
+    (device, gpu): &(candle_core::Device, benches::support::gpu::Gpu),
     criterion: &mut criterion::Criterion,
 ) -> anyhow::Result<()> {
-    use support::layer::{bench, bench_graph, open_for_graphs, Case};
+    use benches::layer::{bench, bench_graph};
+    use benches::support::layer::{open_for_graphs, Case};
 
     for case in Case::networks().chain(Case::gated()) {
         bench(gpu, device, &case, criterion)?;

@@ -1,6 +1,6 @@
 //! The CPU path beside candle's own matmul and Linear, on the same operands in one run.
 //!
-//!     cargo bench --bench cpu_matmul
+//!     cargo bench -p benches --bench cpu_matmul
 
 use candle_core::{Device, Module, Result, Tensor};
 use candle_sgemm::matmul;

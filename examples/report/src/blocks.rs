@@ -1,8 +1,8 @@
 //! The generated blocks. A document has `<!-- generated: KIND -->` and `<!-- end of generated -->`, each on its own
 //! line; what lies between them is written from the reports that have rows of that kind.
 
-use crate::support::record::{geometric_mean, Report, Row};
-use crate::support::{plot, series};
+use crate::record::{geometric_mean, preparations, shape_of, Report, Row};
+use crate::series;
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -140,17 +140,7 @@ pub fn plots(reports: &[Named]) -> Result<Vec<(String, String)>> {
         let Some(report) = of_kind(report, "ladder") else {
             continue;
         };
-        let title = series::title(&report);
-        let lines = series::over_sizes(&report);
-        if !lines.is_empty() {
-            let svg = plot::lines(&title, "m = n = k", "TFLOP/s", &lines)?;
-            plots.push((format!("{name}-sizes.svg"), svg));
-        }
-        if let Some((size, bars)) = series::at_one_size(&report) {
-            let peak = report.ffma_tflops.map(|peak| ("FFMA peak", peak));
-            let svg = plot::bars(&format!("{title}, {size}³"), "TFLOP/s", &bars, peak)?;
-            plots.push((format!("{name}-bars.svg"), svg));
-        }
+        plots.extend(series::product_plots(&report, name)?);
     }
     Ok(plots)
 }
@@ -184,7 +174,7 @@ fn ladder(text: &mut String, name: &str, report: &Report, plots: &str) {
             }),
         ];
         let _ = writeln!(text, "{size}³:\n\n{}", table(&rows, &columns));
-        for (kernel, note) in series::preparations(&rows) {
+        for (kernel, note) in preparations(&rows) {
             let _ = writeln!(text, "`{kernel}`: {note}.\n");
         }
         let _ = writeln!(text, "![TFLOP/s at {size}³]({plots}/{name}-bars.svg)\n");
@@ -504,7 +494,7 @@ type Column<'a> = (&'a str, &'a dyn Fn(&Row) -> Option<String>);
 const COLUMNS: [Column; 23] = [
     ("layer", &|row| row.layer.clone()),
     ("shape", &|row| match row.m {
-        Some(_) => Some(series::shape_of(row)),
+        Some(_) => Some(shape_of(row)),
         None => row.shape.as_deref().map(|shape| join(shape, "×")),
     }),
     ("axes", &|row| row.axes.as_deref().map(|axes| join(axes, ", "))),

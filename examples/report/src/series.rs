@@ -1,6 +1,8 @@
-//! What a report's plots show.
+//! The plots of a report, and what they show.
 
-use super::record::{median, Report, Row};
+use crate::plot;
+use crate::record::{median, Report, Row};
+use anyhow::Result;
 
 /// The size at which kernels are compared in bars, where it was measured.
 const PREFERRED_SIZE: usize = 4096;
@@ -60,7 +62,7 @@ pub fn over_sizes(report: &Report) -> Vec<(String, Vec<(f64, f64)>)> {
     series
 }
 
-/// The size for bars: [`PREFERRED_SIZE`], or else the largest square.
+/// The size for bars: 4096 where it was measured, or else the largest square.
 pub fn bar_size(report: &Report) -> Option<usize> {
     let sizes: Vec<usize> = squares(report).map(|(_, size)| size).collect();
     match sizes.contains(&PREFERRED_SIZE) {
@@ -80,40 +82,83 @@ pub fn at_one_size(report: &Report) -> Option<(usize, Vec<(String, f64)>)> {
     (bars.len() > 1).then_some((size, bars))
 }
 
-/// Of the kernels that were measured with a pass over an operand beforehand: what that takes.
-pub fn preparations(rows: &[Row]) -> Vec<(&str, String)> {
-    let note = |row: &Row, us: f64, prepare_us: f64, baseline_us: f64| {
-        format!(
-            "A transposed beforehand by {} in {prepare_us:.1} µs; {:.1} µs in all, {:.1} % of cuBLAS",
-            row.prepare_kernel.as_deref().unwrap_or("a pass of its own"),
-            us + prepare_us,
-            100.0 * baseline_us / (us + prepare_us)
-        )
-    };
-    rows.iter()
-        .filter_map(|row| {
-            Some((
-                row.kernel.as_deref()?,
-                note(row, row.us?, row.prepare_us?, row.baseline_us?),
-            ))
-        })
-        .collect()
+/// The plots of a report on products of square matrices, with file names that begin with `name`.
+///
+/// # Errors
+///
+/// Of drawing.
+pub fn product_plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
+    let mut plots = Vec::new();
+    let title = title(report);
+    let lines = over_sizes(report);
+    if !lines.is_empty() {
+        let svg = plot::lines(&title, "m = n = k", "TFLOP/s", &lines)?;
+        plots.push((format!("{name}-sizes.svg"), svg));
+    }
+    if let Some((size, bars)) = at_one_size(report) {
+        let peak = report.ffma_tflops.map(|peak| ("FFMA peak", peak));
+        let svg = plot::bars(&format!("{title}, {size}³"), "TFLOP/s", &bars, peak)?;
+        plots.push((format!("{name}-bars.svg"), svg));
+    }
+    Ok(plots)
 }
 
-/// The shape of a product: `NT 32 × 128×768×768`.
-pub fn shape_of(row: &Row) -> String {
-    let number = |value: Option<usize>| value.unwrap_or_default();
-    let batch = match row.batch {
-        Some(batch) if batch > 1 => format!("{batch} × "),
-        _ => String::new(),
+/// The errors of products over the length of their sums: one plot for each distribution that was measured with several
+/// lengths, with file names that begin with `name`.
+///
+/// # Errors
+///
+/// Of drawing.
+pub fn accuracy_plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
+    let rows = || {
+        let measured = report.rows.iter().filter(|row| row.bench == "accuracy");
+        measured.filter(|row| row.layout.as_deref() == Some("NT"))
     };
-    format!(
-        "{} {batch}{}×{}×{}",
-        row.layout.as_deref().unwrap_or_default(),
-        number(row.m),
-        number(row.n),
-        number(row.k)
-    )
+    let mut distributions: Vec<&str> = Vec::new();
+    for distribution in rows().filter_map(|row| row.distribution.as_deref()) {
+        if !distributions.contains(&distribution) {
+            distributions.push(distribution);
+        }
+    }
+    let mut plots = Vec::new();
+    for distribution in distributions {
+        let of = |precision: &str, error: fn(&Row) -> Option<f64>| -> Vec<(f64, f64)> {
+            rows()
+                .filter(|row| row.distribution.as_deref() == Some(distribution))
+                .filter(|row| row.precision.as_deref() == Some(precision))
+                .filter_map(|row| Some((row.k? as f64, 1e7 * error(row)?)))
+                .collect()
+        };
+        let series = [
+            ("cuBLAS".to_string(), of("fp32", |row| row.baseline_err_fro)),
+            ("multiply-adds".to_string(), of("fp32-strict", |row| row.err_fro)),
+            ("fp32".to_string(), of("fp32", |row| row.err_fro)),
+        ];
+        if !series.iter().any(|(_, points)| points.len() > 1) {
+            continue;
+        }
+        let file: String = distribution
+            .chars()
+            .map(|c| if c.is_alphanumeric() { c } else { '_' })
+            .collect();
+        let title = format!("{distribution}: ‖C − FP64‖ / ‖FP64‖");
+        let svg = plot::lines(&title, "k", "units of 1e-7", &series)?;
+        plots.push((format!("{name}-{file}.svg"), svg));
+    }
+    Ok(plots)
+}
+
+/// Every plot of a report, of whatever kind its rows are.
+///
+/// # Errors
+///
+/// Of drawing.
+pub fn plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
+    let mut plots = product_plots(report, name)?;
+    plots.extend(transpose_plots(report, name)?);
+    plots.extend(layer_plots(report, name)?);
+    plots.extend(accuracy_plots(report, name)?);
+    Ok(plots)
 }
 
 /// The matrix with which the steps of transposition are compared.
@@ -143,8 +188,7 @@ fn transpose_over_sizes(report: &Report, dtype: &str) -> Vec<(String, Vec<(f64, 
 /// # Errors
 ///
 /// Of drawing.
-pub fn transpose_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(String, String)>> {
-    use super::plot;
+pub fn transpose_plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
     let [size, _] = TRANSPOSE_SIZE;
     let mut plots = Vec::new();
     for dtype in ["f32", "f64", "bf16", "u8"] {
@@ -176,7 +220,7 @@ pub fn transpose_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(Strin
 /// # Errors
 ///
 /// Of drawing.
-pub fn layer_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+pub fn layer_plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
     let mut precisions: Vec<&str> = Vec::new();
     for precision in report.rows.iter().filter_map(|row| row.precision.as_deref()) {
         if !precisions.contains(&precision) {
@@ -194,7 +238,7 @@ pub fn layer_plots(report: &Report, name: &str) -> anyhow::Result<Vec<(String, S
             .collect();
         if !bars.is_empty() {
             let title = format!("{}, fused layers, {precision}: times as fast as candle", report.gpu);
-            let svg = super::plot::bars(&title, "×", &bars, None)?;
+            let svg = plot::bars(&title, "×", &bars, None)?;
             plots.push((format!("{name}-{precision}.svg"), svg));
         }
     }

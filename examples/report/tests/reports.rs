@@ -1,13 +1,7 @@
-//! The benchmarks' own parts: result files, the shapes of a command line, and the documents' generated blocks.
+//! The result files, the documents' generated blocks, and the plots.
 
-#[path = "../benches/support/mod.rs"]
-mod support;
-
-#[path = "../examples/report/blocks.rs"]
-mod blocks;
-
-use support::case::{grid, parse_shapes, parse_sizes, Case, Layout};
-use support::record::{geometric_mean, median, timestamp, write_whole, Report, Row};
+use report::record::{geometric_mean, median, timestamp, write_whole, Report, Row};
+use report::{blocks, series};
 
 fn report() -> Report {
     let row = |kernel: &str, size: usize, us: f64| Row {
@@ -34,29 +28,6 @@ fn report() -> Report {
         rows: vec![row("one", 512, 40.0), row("one", 1024, 100.0), row("two", 1024, 80.0)],
         ..Report::default()
     }
-}
-
-#[test]
-fn sizes_and_shapes_are_read_and_nonsense_is_named() {
-    assert_eq!(parse_sizes("256..2048").unwrap(), [256, 512, 1024, 2048]);
-    assert_eq!(parse_sizes("300..600").unwrap(), [512]);
-    assert_eq!(parse_sizes("300,1000").unwrap(), [300, 1000]);
-    for wrong in ["", "0", "-1", "512..256", "x..y", "600..700", "99999999999999999999"] {
-        assert!(parse_sizes(wrong).is_err(), "{wrong}");
-    }
-    assert_eq!(parse_shapes("1x2x3,4x5x6").unwrap(), [[1, 2, 3], [4, 5, 6]]);
-    assert!(parse_shapes("4096x512").unwrap_err().contains("MxNxK"));
-    assert_eq!("tn".parse::<Layout>().unwrap(), Layout::TN);
-}
-
-#[test]
-fn a_case_is_the_problem_that_it_says() {
-    for layout in Layout::ALL {
-        let problem = Case::new(24, 36, 48, layout).problem(Default::default(), Default::default(), false);
-        assert_eq!(problem.layout_name(), layout.to_string());
-        assert_eq!(problem.validate(), Ok(()));
-    }
-    assert_eq!(grid().len(), 24 + 72 + 6 + 3);
 }
 
 #[test]
@@ -144,6 +115,55 @@ fn variants_stand_in_the_bars_and_are_nameless_among_the_lines() {
     let lines = of("made-up-sizes.svg");
     assert!(lines.contains("two") && lines.contains("cuBLAS") && !lines.contains("two_padded"));
     assert!(lines.contains("pale lines: variants"));
+}
+
+#[test]
+fn errors_are_plotted_where_there_are_several_lengths_of_sums() {
+    let row = |distribution: &str, precision: &str, k: usize| Row {
+        bench: "accuracy".into(),
+        distribution: Some(distribution.into()),
+        precision: Some(precision.into()),
+        layout: Some("NT".into()),
+        k: Some(k),
+        err_fro: Some(2e-7),
+        baseline_err_fro: Some(4e-7),
+        ..Row::default()
+    };
+    let precisions = ["fp32-strict", "fp32"];
+    let mut report = report();
+    report.rows = precisions
+        .iter()
+        .flat_map(|precision| [64, 256].map(|k| row("normal [0,1]", precision, k)))
+        .chain(precisions.iter().map(|precision| row("hard", precision, 64)))
+        .collect();
+    let plots = series::plots(&report, "made-up").unwrap();
+    let [(name, svg)] = &plots[..] else {
+        panic!("{} plots", plots.len());
+    };
+    assert_eq!(name, "made-up-normal__0_1_.svg");
+    for text in ["normal [0,1]", "cuBLAS", "multiply-adds", "fp32"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+}
+
+#[test]
+fn the_program_draws_beside_a_result_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("made-up.json");
+    report().write(folder.path(), "made-up").unwrap();
+    let draw = |file: &std::path::Path| {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_report"));
+        program.arg("--plots").arg(file).output().unwrap()
+    };
+    let output = draw(&file);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (name, svg) in series::plots(&report(), "made-up").unwrap() {
+        assert_eq!(std::fs::read_to_string(folder.path().join(name)).unwrap(), svg);
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 4); // JSON, CSV, lines and bars
+    let output = draw(&folder.path().join("missing.json"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing.json"));
 }
 
 #[test]

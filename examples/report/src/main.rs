@@ -1,19 +1,16 @@
 //! Writes the generated parts of the documents from the committed results, or checks that they are up to date.
 //!
-//!     cargo run --example report              rewrite README.md, docs/*.md and docs/plots/*.svg
-//!     cargo run --example report -- --check   fail if a file is not what that would write
-
-#[path = "../../benches/support/mod.rs"]
-mod support;
-
-mod blocks;
+//!     cargo run -p report                              rewrite README.md, docs/*.md and docs/plots/*.svg
+//!     cargo run -p report -- --check                   fail if a file is not what that would write
+//!     cargo run -p report -- --plots out/ladder.json   draw the plots of a result file beside it
 
 use anyhow::{bail, Context, Result};
 use clap::Parser;
+use report::record::{write_whole, Report};
+use report::{blocks, series};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use support::record::{write_whole, Report};
 
 /// The generated blocks of the documents, from benches/results/*.json.
 #[derive(Parser, Debug)]
@@ -25,6 +22,9 @@ struct Arguments {
     /// The folder that has README.md, docs/ and benches/results/
     #[arg(long, default_value = ".")]
     root: PathBuf,
+    /// Draw the plots of these result files beside them, and leave the documents as they are
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "check")]
+    plots: Vec<PathBuf>,
 }
 
 /// Files of `folder` with this extension, by name; none where there is no such folder.
@@ -69,7 +69,27 @@ fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(generated)
 }
 
+/// Draws every plot of the result files, beside them.
+fn draw(paths: &[PathBuf]) -> Result<()> {
+    for path in paths {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let plots = series::plots(&Report::read(path)?, &name)?;
+        if plots.is_empty() {
+            println!("{} has nothing to plot", path.display());
+        }
+        for (file, svg) in plots {
+            let plot = path.with_file_name(file);
+            write_whole(&plot, &svg)?;
+            println!("wrote {}", plot.display());
+        }
+    }
+    Ok(())
+}
+
 fn run(arguments: &Arguments) -> Result<()> {
+    if !arguments.plots.is_empty() {
+        return draw(&arguments.plots);
+    }
     let mut stale = Vec::new();
     for (path, text) in generate(&arguments.root)? {
         if fs::read_to_string(&path).is_ok_and(|old| old == text) {
@@ -82,7 +102,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         stale.push(path.display().to_string());
     }
     if arguments.check && !stale.is_empty() {
-        bail!("not up to date: {}; run: cargo run --example report", stale.join(", "));
+        bail!("not up to date: {}; run: cargo run -p report", stale.join(", "));
     }
     Ok(())
 }

@@ -7,11 +7,7 @@ use candle_core::{Device, Tensor};
 use std::time::Instant;
 
 #[cfg(feature = "cuda")]
-use crate::support::{
-    gpu::Gpu,
-    layer,
-    record::{write_whole, Row},
-};
+use crate::support::{gpu::Gpu, layer, record::Row};
 
 /// Where the model runs.
 pub struct Place {
@@ -116,7 +112,7 @@ fn write(
     let (Some((_, gpu)), Some(folder)) = (&place.gpu, &arguments.out) else {
         return Ok(());
     };
-    let mut report = gpu.report("cargo run --release --features cuda,override --example bert --")?;
+    let mut report = gpu.report("cargo run --release -p bert --features cuda,override --")?;
     for ((batch, length), times) in measured {
         for ((way, ms), difference) in ways.iter().zip(times).skip(1).zip(differences) {
             report.rows.push(Row {
@@ -135,12 +131,7 @@ fn write(
             });
         }
     }
-    for (file, text) in [("bert.json", report.to_json()?), ("bert.csv", report.to_csv()?)] {
-        let path = folder.join(file);
-        write_whole(&path, &text)?;
-        println!("wrote {}", path.display());
-    }
-    Ok(())
+    report.write(folder, "bert")
 }
 
 #[cfg(not(feature = "cuda"))]

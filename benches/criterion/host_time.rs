@@ -1,17 +1,14 @@
 //! What one call costs the host: ours and candle's, beside what the driver takes for the launch of an empty kernel alone.
 //!
-//!     cargo bench --features cuda --bench host_time
+//!     cargo bench -p benches --features cuda --bench host_time
 //!
 //! The products are so small that the device is always waiting for the host.
 
-#[path = "support/mod.rs"]
-mod support;
-
 fn main() {
     #[cfg(feature = "cuda")]
-    support::bench("host_time", || Ok(candle_core::Device::new_cuda(0)?), run);
+    benches::run("host_time", || Ok(candle_core::Device::new_cuda(0)?), run);
     #[cfg(not(feature = "cuda"))]
-    support::without_gpu("host_time");
+    benches::without_gpu("host_time");
 }
 
 #[cfg(feature = "cuda")]
@@ -22,7 +19,7 @@ fn run(device: &candle_core::Device, criterion: &mut criterion::Criterion) -> an
     use std::ffi::c_void;
 
     let stream = device.as_cuda_device()?.cuda_stream();
-    let gpu = support::gpu::Gpu::on(stream)?;
+    let gpu = benches::support::gpu::Gpu::on(stream)?;
     let random = |shape: &[usize]| Tensor::randn(0f32, 1., shape, device);
     let (x, w, bias) = (random(&[16, 16])?, random(&[16, 16])?, random(&[16])?);
     // Large enough for the kernels that read through tensor maps, which are made anew for every launch.

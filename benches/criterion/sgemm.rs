@@ -1,24 +1,21 @@
 //! The planner's choice beside cuBLAS as candle calls it, on the device's clock.
 //!
-//!     cargo bench --features cuda --bench sgemm
-
-#[path = "support/mod.rs"]
-mod support;
+//!     cargo bench -p benches --features cuda --bench sgemm
 
 fn main() {
     #[cfg(feature = "cuda")]
-    support::bench("sgemm", support::gpu::Gpu::open, run);
+    benches::run("sgemm", benches::support::gpu::Gpu::open, run);
     #[cfg(not(feature = "cuda"))]
-    support::without_gpu("sgemm");
+    benches::without_gpu("sgemm");
 }
 
 #[cfg(feature = "cuda")]
-fn run(gpu: &support::gpu::Gpu, criterion: &mut criterion::Criterion) -> anyhow::Result<()> {
+fn run(gpu: &benches::support::gpu::Gpu, criterion: &mut criterion::Criterion) -> anyhow::Result<()> {
+    use benches::support::case::{Case, Layout};
+    use benches::support::product::Product;
     use candle_sgemm::gemm::{DType, Precision};
     use criterion::{BenchmarkId, Throughput};
     use std::time::Duration;
-    use support::case::{Case, Layout};
-    use support::product::Product;
 
     let mut cases: Vec<Case> = [256, 1024, 4096].map(|size| Case::square(size, Layout::NN)).to_vec();
     for m in [1, 16, 128] {
@@ -37,7 +34,7 @@ fn run(gpu: &support::gpu::Gpu, criterion: &mut criterion::Criterion) -> anyhow:
             product.check("cuBLAS", || product.launch_cublas(0))?;
             product.check(plan.kernel.name, || product.launch(&plan, 0))?;
             group.throughput(Throughput::Elements(case.flops() as u64));
-            let mut add = |name: &str, launch: &mut support::gpu::Launch| {
+            let mut add = |name: &str, launch: &mut benches::support::gpu::Launch| {
                 group.bench_function(BenchmarkId::new(name, case), |bench| {
                     bench.iter_custom(|launches| {
                         gpu.time(launches, false, launch)

@@ -1,0 +1,7 @@
+//! What the documents and plots are made of: the result files, the generated blocks, and the plots as SVG.
+
+pub mod blocks;
+mod plot;
+#[path = "../../../benches/support/record.rs"]
+pub mod record;
+pub mod series;
