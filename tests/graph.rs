@@ -652,7 +652,7 @@ fn a_module_keeps_so_many_recordings_as_it_may() -> Result<()> {
         }
     };
     let graphs = GraphedModule::of_with(Options::new().capacity(CAPACITY), &device, counted);
-    let mut run = |rows: usize, recorded: bool| -> Result<()> {
+    let run = |rows: usize, recorded: bool| -> Result<()> {
         let before = calls.load(Ordering::Relaxed);
         let x = random(&[rows, 32], &device)?;
         check(&format!("{rows} rows"), &graphs.forward(&x)?, &layer.forward(&x)?)?;

@@ -1,6 +1,7 @@
 //! What a recorded graph consists of, as far as it says whether replays would be right.
 
 /// Candle keeps what it copies from the host while a graph is made, up to so many bytes at a time, as long as the thread lives.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))] // graphs are counted there only
 pub(super) const KEPT_BY_THREAD_BYTES: usize = 4096;
 
 /// Counts of a graph's nodes.
