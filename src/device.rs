@@ -193,7 +193,7 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, Scratch};
+pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, RelaxedCapture, Scratch};
 #[cfg(feature = "cuda")]
 pub use cuda::{CurrentContext, Function};
 
@@ -709,10 +709,10 @@ mod cuda {
 
     /// While this lives, the calling thread may do what a capture elsewhere, or its own, would forbid: allocate memory and make
     /// pools, none of which become part of a graph.
-    struct RelaxedCapture(sys::CUstreamCaptureMode);
+    pub(crate) struct RelaxedCapture(sys::CUstreamCaptureMode);
 
     impl RelaxedCapture {
-        fn begin() -> std::result::Result<Self, DriverError> {
+        pub(crate) fn begin() -> std::result::Result<Self, DriverError> {
             let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
             // SAFETY: the mode outlives the call, which puts the one before in its place.
             unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }.result()?;

@@ -18,6 +18,7 @@ mod served;
 pub mod settings;
 pub mod transpose;
 
+pub use candle::graph;
 pub use candle::{
     linear, linear_b, linear_no_bias, matmul, permute, transpose, GatedMlp, Gemm, Linear, Mlp, SgemmExt, TransposeExt,
 };

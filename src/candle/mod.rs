@@ -7,6 +7,7 @@ mod activation;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fallback;
+pub mod graph;
 mod layout;
 mod linear;
 mod look;

@@ -1,0 +1,495 @@
+//! Recordings: what a function queues on candle's stream, as a CUDA graph between an input's place and an output's.
+
+use super::census::{Census, KEPT_BY_THREAD_BYTES};
+use super::compare::{deviation, difference};
+use super::reason::explain;
+use super::{Failure, Outputs};
+use crate::device::RelaxedCapture;
+use candle_core::{Device, Error, Result, Tensor, Var};
+use cudarc::driver::{result, sys, CudaContext, CudaEvent, CudaStream, DriverError};
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::thread::ThreadId;
+
+/// `CU_STREAM_PER_THREAD`: candle's default stream, another one in each thread.
+const PER_THREAD: usize = 2;
+/// The streams below this handle are the legacy default stream, which cannot be recorded.
+const LEGACY_BELOW: usize = PER_THREAD;
+
+/// A stream that threads share must not be used by another one while it is recorded: whatever that queues would be recorded too.
+/// Whoever records holds this alone.
+static SHARED_STREAMS: RwLock<()> = RwLock::new(());
+
+/// A recorded graph, the places of its inputs and outputs, and when its last replay ends.
+pub(super) struct Recording {
+    inputs: Vec<Var>,
+    outputs: Vec<Var>,
+    executable: Executable,
+    /// On the stream after the last replay.
+    done: CudaEvent,
+    /// Who replayed last.
+    last: ThreadId,
+    /// The thread that recorded this, if the graph reads what that keeps.
+    needs: Option<Arc<ThreadLife>>,
+}
+
+/// Runs `function` twice, compares, records it, replays it and compares again.
+pub(super) fn record<O: Outputs>(
+    device: &Device,
+    inputs: &[Tensor],
+    function: impl Fn(&[Tensor]) -> Result<O>,
+) -> std::result::Result<Recording, Failure> {
+    let Device::Cuda(cuda) = device else {
+        return Err(Failure::NotRecordable(format!("{device:?} is no CUDA device")));
+    };
+    let stream = cuda.cuda_stream();
+    let context = stream.context();
+    if (stream.cu_stream() as usize) < LEGACY_BELOW {
+        let text = "CUDA's legacy default stream cannot be recorded: make the device with Device::new_cuda";
+        return Err(Failure::NotRecordable(text.into()));
+    }
+    if !context.has_async_alloc() {
+        let text = "the device has no memory pools, so tensors cannot be made while it is recorded";
+        return Err(Failure::NotRecordable(text.into()));
+    }
+    context
+        .bind_to_thread()
+        .map_err(say("making a GPU's context current"))?;
+    // Candle then keeps what it copies from the host in the plain runs (strides of broadcast operands, small tensors), and
+    // finds it while it is recorded.
+    let _kept = cuda.enable_cuda_graph_htod_cache();
+
+    let places = inputs.iter().map(|input| Var::from_tensor(&input.detach()));
+    let places = places.collect::<Result<Vec<Var>>>()?;
+    let detached: Vec<Tensor> = places.iter().map(Var::as_detached_tensor).collect();
+    let run = || Ok::<_, Error>(detach(function(&detached)?.into_tensors()));
+    let first = run()?;
+    let second = run()?;
+    if let Some(text) = difference(&first, &second)? {
+        return Err(Failure::NotRecordable(format!(
+            "two runs with the same inputs gave different outputs ({text}): it keeps a state on the host, such as a count of \
+             steps or a growing cache, or draws random numbers, as dropout does; a replay would repeat one step for ever. Pass \
+             the state as an input"
+        )));
+    }
+    drop(second);
+    // Their copies load the kernels and strides that the recording needs.
+    let results = first.iter().map(|output| Var::from_tensor(&output.detach()));
+    let results = results.collect::<Result<Vec<Var>>>()?;
+    stream
+        .synchronize()
+        .map_err(say("running a function before it is recorded"))?;
+
+    let recorded = {
+        let _alone = shared(&stream).then(|| SHARED_STREAMS.write().unwrap_or_else(PoisonError::into_inner));
+        let capture = Capture::begin(&stream).map_err(say("beginning to record a graph"))?;
+        let done = run().and_then(|outputs| {
+            if outputs.len() != results.len() {
+                candle_core::bail!("{} outputs, and {} before", outputs.len(), results.len());
+            }
+            let mut pairs = results.iter().zip(&outputs);
+            pairs.try_for_each(|(place, output)| place.set(output))
+        });
+        let ended = capture.end();
+        match (done, ended) {
+            (Ok(()), Ok(executable)) => executable,
+            (Err(error), _) => return Err(Failure::NotRecordable(explain(&error))),
+            (_, Err(error)) => return Err(Failure::NotRecordable(explain(&error))),
+        }
+    };
+    let census = recorded.census().map_err(say("looking through a graph"))?;
+    if let Some(text) = census.reads_the_host() {
+        return Err(Failure::NotRecordable(text));
+    }
+    let executable = recorded.instantiate().map_err(say("making a graph ready to run"))?;
+    let needs = census.needs_its_thread().then(|| ThreadLife::needed(context));
+    executable.launch(&stream).map_err(say("launching a graph"))?;
+    let done = stream.record_event(None).map_err(say("recording the end of a graph"))?;
+    let recording = Recording {
+        inputs: places,
+        outputs: results,
+        executable,
+        done,
+        last: std::thread::current().id(),
+        needs,
+    };
+    // After the launch what was kept has memory, so that its owner can go on with it and free it.
+    if let Some(text) = census.keeps() {
+        return Err(Failure::NotRecordable(text));
+    }
+    let replayed: Vec<Tensor> = recording.outputs.iter().map(Var::as_detached_tensor).collect();
+    if let Some(text) = deviation(&first, &replayed)? {
+        return Err(Failure::NotRecordable(format!(
+            "the replay of its recording gives other outputs than the function ({text}): it does something else from one call \
+             to the next, or part of its work is not queued on the device's stream"
+        )));
+    }
+    Ok(recording)
+}
+
+/// The outputs without what led to them.
+fn detach(tensors: Vec<Tensor>) -> Vec<Tensor> {
+    tensors.iter().map(Tensor::detach).collect()
+}
+
+/// Whether threads share this stream.
+fn shared(stream: &CudaStream) -> bool {
+    stream.cu_stream() as usize != PER_THREAD
+}
+
+fn say(doing: &'static str) -> impl Fn(DriverError) -> Error {
+    move |error| Error::wrap(crate::Error::driver(doing, error))
+}
+
+/// Whether this thread's stream of `device` is being recorded, by whomever. Of a stream that threads share this does not tell:
+/// a run waits there until others have recorded.
+pub(super) fn is_recorded_now(device: &Device) -> Result<bool> {
+    let Device::Cuda(cuda) = device else { return Ok(false) };
+    let stream = cuda.cuda_stream();
+    if shared(&stream) {
+        return Ok(false);
+    }
+    let status = stream.capture_status();
+    let status = status.map_err(say("asking whether a stream is recorded"))?;
+    Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+impl Recording {
+    /// Copies the inputs into place, launches and copies the outputs; `None` if the thread has ended that keeps what the graph
+    /// reads.
+    pub(super) fn replay(&mut self, device: &Device, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        // The thread cannot end while this is queued.
+        let alive = self.needs.as_ref().map(|life| life.alive());
+        if alive.as_ref().is_some_and(|alive| !**alive) {
+            return Ok(None);
+        }
+        let stream = device.as_cuda_device()?.cuda_stream();
+        let _running = shared(&stream).then(|| SHARED_STREAMS.read().unwrap_or_else(PoisonError::into_inner));
+        let thread = std::thread::current().id();
+        if self.last != thread && !shared(&stream) {
+            stream
+                .wait(&self.done)
+                .map_err(say("waiting for another thread's replay"))?;
+        }
+        self.last = thread;
+        let queued = self.queue(&stream, inputs);
+        // Also after an error: what was queued uses the places.
+        let marked = self.done.record(&stream).map_err(say("recording the end of a graph"));
+        let outputs = queued?;
+        marked?;
+        Ok(Some(outputs))
+    }
+
+    fn queue(&self, stream: &CudaStream, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        for (place, input) in self.inputs.iter().zip(inputs) {
+            place.set(input)?;
+        }
+        self.executable.launch(stream).map_err(say("launching a graph"))?;
+        let outputs = self.outputs.iter().map(|place| place.as_detached_tensor().copy());
+        outputs.collect()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Places and graph are in use until then. Whatever this thread records meanwhile does not forbid to wait.
+        let context = self.done.context();
+        let relaxed = RelaxedCapture::begin();
+        context.record_err(self.done.synchronize());
+        drop(relaxed);
+    }
+}
+
+/// A stream while it is recorded. Dropped, it ends that and forgets what was recorded.
+struct Capture<'a> {
+    stream: &'a Arc<CudaStream>,
+    tracked: bool,
+    begun: bool,
+}
+
+impl<'a> Capture<'a> {
+    fn begin(stream: &'a Arc<CudaStream>) -> std::result::Result<Self, DriverError> {
+        let context = stream.context();
+        // An error that a drop has left is not the recording's.
+        context.check_err()?;
+        let mut capture = Capture {
+            stream,
+            tracked: context.is_event_tracking(),
+            begun: false,
+        };
+        // SAFETY: only until this is dropped. What is made meanwhile belongs to the recording, which uses one stream, and is
+        // gone before. (The documentation of the module asks other threads to leave other streams of this device alone.)
+        unsafe { context.disable_event_tracking() };
+        // Of this thread only: others may go on.
+        stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+        capture.begun = true;
+        Ok(capture)
+    }
+
+    /// What was recorded.
+    fn end(mut self) -> std::result::Result<Recorded, DriverError> {
+        let graph = self.stop();
+        // Of a drop that failed: memory from before cannot be freed while a stream is recorded.
+        let left = self.stream.context().check_err();
+        let recorded = Recorded {
+            graph: graph?,
+            context: self.stream.context().clone(),
+        };
+        left.map(|()| recorded)
+    }
+
+    fn stop(&mut self) -> std::result::Result<sys::CUgraph, DriverError> {
+        self.begun = false;
+        // SAFETY: the stream is alive, and this thread has begun to record it.
+        unsafe { result::stream::end_capture(self.stream.cu_stream()) }
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        let context = self.stream.context();
+        if self.begun {
+            if let Ok(graph) = self.stop() {
+                if !graph.is_null() {
+                    // SAFETY: nobody else knows of the graph.
+                    context.record_err(unsafe { result::graph::destroy(graph) });
+                }
+            }
+        }
+        if self.tracked {
+            // SAFETY: tensors that were made meanwhile, without events, were the recording's.
+            unsafe { context.enable_event_tracking() };
+        }
+    }
+}
+
+/// A graph as it was recorded.
+struct Recorded {
+    graph: sys::CUgraph,
+    context: Arc<CudaContext>,
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if !self.graph.is_null() {
+            self.context.record_err(self.context.bind_to_thread());
+            // SAFETY: this is the graph's only owner.
+            self.context.record_err(unsafe { result::graph::destroy(self.graph) });
+        }
+    }
+}
+
+impl Recorded {
+    fn census(&self) -> std::result::Result<Census, DriverError> {
+        let mut census = Census::default();
+        // SAFETY: the graph is alive.
+        unsafe { count(self.graph, &mut census) }?;
+        Ok(census)
+    }
+
+    fn instantiate(self) -> std::result::Result<Executable, DriverError> {
+        self.context.bind_to_thread()?;
+        // SAFETY: the graph is alive. All that it allocates it frees, or it is launched once: no flag is needed.
+        let executable = unsafe { result::graph::instantiate(self.graph, sys::CUgraphInstantiate_flags(0)) }?;
+        let device = self.context.cu_device();
+        *live().entry(device).or_default() += 1;
+        Ok(Executable {
+            executable,
+            recorded: self,
+        })
+    }
+}
+
+/// Adds the nodes of a graph to the counts, and those of the graphs within.
+///
+/// # Safety
+///
+/// The graph must be alive.
+unsafe fn count(graph: sys::CUgraph, census: &mut Census) -> std::result::Result<(), DriverError> {
+    type Kind = sys::CUgraphNodeType;
+    const KERNEL: u32 = Kind::CU_GRAPH_NODE_TYPE_KERNEL as u32;
+    const MEMCPY: u32 = Kind::CU_GRAPH_NODE_TYPE_MEMCPY as u32;
+    const HOST: u32 = Kind::CU_GRAPH_NODE_TYPE_HOST as u32;
+    const GRAPH: u32 = Kind::CU_GRAPH_NODE_TYPE_GRAPH as u32;
+    const ALLOCATION: u32 = Kind::CU_GRAPH_NODE_TYPE_MEM_ALLOC as u32;
+    const FREE: u32 = Kind::CU_GRAPH_NODE_TYPE_MEM_FREE as u32;
+
+    if graph.is_null() {
+        return Ok(());
+    }
+    let mut nodes = 0;
+    // SAFETY: without a place for them the driver tells the number.
+    unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result()?;
+    let mut found: Vec<sys::CUgraphNode> = vec![std::ptr::null_mut(); nodes];
+    if nodes > 0 {
+        // SAFETY: there is room for so many.
+        unsafe { sys::cuGraphGetNodes(graph, found.as_mut_ptr(), &mut nodes) }.result()?;
+    }
+    for node in found.into_iter().take(nodes) {
+        // A number: newer drivers know kinds that the enumeration does not.
+        let mut kind = KERNEL;
+        // SAFETY: the node is one of a graph that is alive, and the enumeration is a number of 32 bits.
+        unsafe { sys::cuGraphNodeGetType(node, std::ptr::from_mut(&mut kind).cast()) }.result()?;
+        match kind {
+            MEMCPY => {
+                // SAFETY: the node is a copy.
+                let copy = unsafe { Copy::of(node) }?;
+                census.from_host += usize::from(copy.from_host);
+                census.to_host += usize::from(copy.to_host);
+                census.small_copies += usize::from(copy.bytes <= KEPT_BY_THREAD_BYTES);
+            }
+            HOST => census.host_calls += 1,
+            ALLOCATION => census.allocated += 1,
+            FREE => census.freed += 1,
+            GRAPH => {
+                let mut within = std::ptr::null_mut();
+                // SAFETY: the node is a graph, which lives as long as the one that it is part of.
+                unsafe {
+                    sys::cuGraphChildGraphNodeGetGraph(node, &mut within).result()?;
+                    count(within, census)?;
+                }
+            }
+            _ => (),
+        }
+    }
+    Ok(())
+}
+
+/// A copy in a graph.
+struct Copy {
+    from_host: bool,
+    to_host: bool,
+    bytes: usize,
+}
+
+impl Copy {
+    /// # Safety
+    ///
+    /// The node must be a copy of a graph that is alive.
+    unsafe fn of(node: sys::CUgraphNode) -> std::result::Result<Self, DriverError> {
+        let mut parameters = MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
+        let at = parameters.as_mut_ptr();
+        // SAFETY: what the caller vouches for; the place outlives the call. Kinds of memory are read as the numbers of 32 bits
+        // that they are, and zeros are right for all else.
+        unsafe {
+            sys::cuGraphMemcpyNodeGetParams(node, at).result()?;
+            let source = (&raw const (*at).srcMemoryType).cast::<u32>().read();
+            let target = (&raw const (*at).dstMemoryType).cast::<u32>().read();
+            Ok(Copy {
+                from_host: is_host(source, (*at).srcDevice),
+                to_host: is_host(target, (*at).dstDevice),
+                bytes: (*at).WidthInBytes * (*at).Height.max(1) * (*at).Depth.max(1),
+            })
+        }
+    }
+}
+
+/// Whether memory of this kind, or else at this address, is the host's.
+fn is_host(kind: u32, address: sys::CUdeviceptr) -> bool {
+    const HOST: u32 = sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32;
+    const UNIFIED: u32 = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED as u32;
+    if kind != UNIFIED {
+        return kind == HOST;
+    }
+    let mut found = 0u32;
+    let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    // SAFETY: the attribute is a number of 32 bits, whose place outlives the call. The address need not be anything.
+    let status = unsafe { sys::cuPointerGetAttribute(std::ptr::from_mut(&mut found).cast(), which, address) };
+    // Of memory that the driver does not know, which is the host's, it says that the value is invalid.
+    status.result().is_err() || found == HOST
+}
+
+/// A graph that can be launched.
+struct Executable {
+    executable: sys::CUgraphExec,
+    recorded: Recorded,
+}
+
+// SAFETY: the driver allows the use of a graph from every thread, one at a time: a recording has it behind a lock, and gives out
+// no reference.
+unsafe impl Send for Executable {}
+
+impl Executable {
+    fn launch(&self, stream: &CudaStream) -> std::result::Result<(), DriverError> {
+        stream.context().bind_to_thread()?;
+        // SAFETY: the graph is alive, and so is the stream. The function that was recorded, and with it all that it reads,
+        // lives as long as the recording; inputs and outputs are part of the recording.
+        unsafe { result::graph::launch(self.executable, stream.cu_stream()) }
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        let context = &self.recorded.context;
+        context.record_err(context.bind_to_thread());
+        // SAFETY: this is its only owner.
+        context.record_err(unsafe { result::graph::exec_destroy(self.executable) });
+        let device = context.cu_device();
+        let mut live = live();
+        let left = live.entry(device).or_default();
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            // What graphs allocate the device keeps for the next one. While others live that is of use: they would have to
+            // map their memory again. SAFETY: the device exists.
+            context.record_err(unsafe { sys::cuDeviceGraphMemTrim(device) }.result());
+        }
+    }
+}
+
+/// How many graphs there are on each device.
+fn live() -> std::sync::MutexGuard<'static, HashMap<sys::CUdevice, usize>> {
+    static LIVE: OnceLock<Mutex<HashMap<sys::CUdevice, usize>>> = OnceLock::new();
+    let live = LIVE.get_or_init(Mutex::default);
+    live.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a thread still runs. When it ends, candle frees what it has kept for it.
+struct ThreadLife {
+    running: RwLock<bool>,
+    contexts: Mutex<Vec<Weak<CudaContext>>>,
+}
+
+/// Ends the life of its thread.
+struct Ends(Arc<ThreadLife>);
+
+thread_local! {
+    /// Made after candle's own, so that it is dropped before that.
+    static THIS_THREAD: Ends = Ends(Arc::new(ThreadLife {
+        running: RwLock::new(true),
+        contexts: Mutex::default(),
+    }));
+}
+
+impl ThreadLife {
+    /// That of this thread, which a recording in this context needs.
+    fn needed(context: &Arc<CudaContext>) -> Arc<Self> {
+        let life = THIS_THREAD.with(|ends| ends.0.clone());
+        let mut contexts = life.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = contexts
+            .iter()
+            .any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(context)));
+        if !known {
+            contexts.push(Arc::downgrade(context));
+        }
+        drop(contexts);
+        life
+    }
+
+    /// Whether the thread runs, as it does while this is held.
+    fn alive(&self) -> RwLockReadGuard<'_, bool> {
+        self.running.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        *self.0.running.write().unwrap_or_else(PoisonError::into_inner) = false;
+        // Replays that are queued still read what is freed next.
+        let contexts = std::mem::take(&mut *self.0.contexts.lock().unwrap_or_else(PoisonError::into_inner));
+        for context in contexts.iter().filter_map(Weak::upgrade) {
+            let waited = context.synchronize();
+            context.record_err(waited);
+        }
+    }
+}
