@@ -1,8 +1,14 @@
 //! Compiles every `cuda/**/*.cu` to a fatbin with machine code for the architectures asked for, and writes a Rust file
 //! that embeds them together with what `ptxas` said of each kernel. Without the feature `cuda` it does nothing.
 
+#[cfg(feature = "cuda")]
+#[allow(dead_code)] // the library has a part of it
+#[path = "src/architectures.rs"]
+mod architectures;
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/architectures.rs");
     #[cfg(feature = "cuda")]
     if let Err(message) = cuda::build() {
         // The first line reaches cargo's own error output; the rest (nvcc's message) is in the script's log below it.
@@ -15,6 +21,7 @@ fn main() {
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use super::architectures::{self, Wish};
     use std::collections::hash_map::DefaultHasher;
     use std::fmt::Write as _;
     use std::hash::{Hash, Hasher};
@@ -24,10 +31,10 @@ mod cuda {
     use std::sync::Mutex;
     use std::{env, fs};
 
-    /// Compute capabilities that a build without a GPU and without `CUDA_COMPUTE_CAP` is for.
-    const ALL: [u32; 6] = [80, 86, 89, 90, 100, 120];
-    /// Overrides every other choice for this crate alone; candle's kernels keep to `CUDA_COMPUTE_CAP`.
+    /// Overrides every other choice for this crate alone; candle's kernels keep to [`COMPUTE_CAP`].
     const ARCHITECTURES: &str = "CANDLE_SGEMM_ARCHS";
+    /// What candle builds its own kernels for.
+    const COMPUTE_CAP: &str = "CUDA_COMPUTE_CAP";
     /// Files for one architecture end in this; they use its own instructions, so they get the `a` target.
     const HOPPER_SUFFIX: &str = "_sm90";
     const HOPPER: u32 = 90;
@@ -42,7 +49,7 @@ mod cuda {
     }
 
     pub fn build() -> Result<(), String> {
-        for variable in [ARCHITECTURES, "CUDA_COMPUTE_CAP", "CUDA_HOME", "NVCC", "PATH"] {
+        for variable in [ARCHITECTURES, COMPUTE_CAP, "CUDA_HOME", "NVCC", "PATH"] {
             println!("cargo::rerun-if-env-changed={variable}");
         }
         println!("cargo::rerun-if-changed=cuda");
@@ -58,7 +65,7 @@ mod cuda {
             .nvcc_path;
         // For tests that ask the compiler about a kernel's source.
         println!("cargo::rustc-env=CANDLE_SGEMM_NVCC={}", nvcc.display());
-        let capabilities = capabilities()?;
+        let capabilities = capabilities(&nvcc)?;
         let cuda = root.join("cuda");
         let mut sources = Vec::new();
         let mut headers = Vec::new();
@@ -84,34 +91,37 @@ mod cuda {
             .map_err(|error| format!("cannot write kernels.rs: {error}"))
     }
 
-    /// `CANDLE_SGEMM_ARCHS`, else `CUDA_COMPUTE_CAP`, else the GPU found, else all.
-    fn capabilities() -> Result<Vec<u32>, String> {
+    /// `CANDLE_SGEMM_ARCHS`, else `CUDA_COMPUTE_CAP`, else the GPU found, else all, as far as this nvcc knows them.
+    fn capabilities(nvcc: &Path) -> Result<Vec<u32>, String> {
+        let choice = architectures::choose(&wish()?, known_to(nvcc).as_deref())?;
+        for warning in choice.warnings {
+            println!("cargo::warning={warning}");
+        }
+        Ok(choice.capabilities)
+    }
+
+    fn wish() -> Result<Wish, String> {
         if let Ok(list) = env::var(ARCHITECTURES) {
-            let mut chosen = Vec::new();
-            for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
-                if word == "all" {
-                    chosen.extend(ALL);
-                    continue;
-                }
-                let digits = word.trim_end_matches('a');
-                chosen.push(digits.parse().map_err(|_| {
-                    format!("{ARCHITECTURES}='{list}': '{word}' is not a compute capability such as 80 or 90a")
-                })?);
-            }
-            chosen.sort_unstable();
-            chosen.dedup();
-            if chosen.is_empty() {
-                return Err(format!("{ARCHITECTURES} is set but names no compute capability"));
-            }
-            return Ok(chosen);
+            return architectures::named(ARCHITECTURES, &list);
         }
+        let asked_for = env::var_os(COMPUTE_CAP).is_some();
         match cudaforge::detect_compute_cap() {
-            Ok(found) => Ok(vec![found.base() as u32]),
-            Err(error) if env::var_os("CUDA_COMPUTE_CAP").is_some() => {
-                Err(format!("CUDA_COMPUTE_CAP is not understood: {error}"))
-            }
-            Err(_) => Ok(ALL.to_vec()),
+            Ok(found) if asked_for => Ok(Wish::Named {
+                variable: COMPUTE_CAP,
+                capabilities: vec![found.base() as u32],
+                all: false,
+            }),
+            Ok(found) => Ok(Wish::Gpu(found.base() as u32)),
+            Err(error) if asked_for => Err(format!("{COMPUTE_CAP} is not understood: {error}")),
+            Err(_) => Ok(Wish::Nothing),
         }
+    }
+
+    /// The compute capabilities that this nvcc knows; `None` where it does not say.
+    fn known_to(nvcc: &Path) -> Option<Vec<u32>> {
+        let output = Command::new(nvcc).arg("--list-gpu-arch").output().ok()?;
+        let printed = output.status.success().then_some(output.stdout)?;
+        architectures::known_to_nvcc(&String::from_utf8_lossy(&printed))
     }
 
     fn is_hopper_only(source: &Path) -> bool {

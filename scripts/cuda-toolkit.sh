@@ -72,9 +72,23 @@ if [[ -z $home || ! -x $home/bin/nvcc || ! -e $root/.complete ]]; then
   touch "$root/.complete"
 fi
 
+# Where the loader finds a driver: in its cache, or in a folder that is already searched (containers mount it there).
+# ldconfig is often not on the PATH of users. Its output is read to the end before it is searched: `grep -q` would end
+# at the first match, ldconfig by SIGPIPE, and with pipefail a long cache would look like one without a driver.
+driver_is_present() {
+  local cache folder folders
+  cache=$(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null) || true
+  [[ $cache == *libcuda.so.1\ * ]] && return
+  IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
+  for folder in ${folders[@]+"${folders[@]}"}; do
+    [[ -n $folder && $folder != "$home/lib/stubs" && -e $folder/libcuda.so.1 ]] && return
+  done
+  return 1
+}
+
 # The stub must stay off the search path where a real driver is present: it would hide it.
 libraries=$home/lib
-if ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then libraries=$libraries:$home/lib/stubs; fi
+if ! driver_is_present; then libraries=$libraries:$home/lib/stubs; fi
 case ":$PATH:" in *":$home/bin:"*) path=$PATH ;; *) path=$home/bin:$PATH ;; esac
 case ":${LD_LIBRARY_PATH:-}:" in
   *":$libraries:"*) library_path=$LD_LIBRARY_PATH ;;

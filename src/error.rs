@@ -25,7 +25,7 @@ pub enum Error {
         /// Why, with the numbers.
         reason: String,
     },
-    /// This build contains no machine code of this file for any architecture.
+    /// This build contains neither machine code nor PTX of this file that the device runs.
     NotBuilt {
         /// Path below `cuda/`, without the extension.
         file: &'static str,
@@ -68,8 +68,8 @@ impl fmt::Display for Error {
             }
             Error::NotBuilt { file } => write!(
                 f,
-                "cuda/{file}.cu was not compiled into this build; build again with CUDA_COMPUTE_CAP (or \
-                 CANDLE_SGEMM_ARCHS) naming an architecture that has it"
+                "this build has no code of cuda/{file}.cu that the device runs; build again with CUDA_COMPUTE_CAP (or \
+                 CANDLE_SGEMM_ARCHS) naming the device's architecture, or for older devices as well a lower one"
             ),
             Error::MissingKernel { file, entry } => write!(
                 f,
@@ -81,3 +81,11 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A line on stderr. One that cannot be written, to a closed pipe for example, is lost: a panic could end a program that came
+/// here from C.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))] // without it there is less to report
+pub(crate) fn report(line: fmt::Arguments<'_>) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "candle-sgemm: {line}");
+}

@@ -2,6 +2,8 @@
 
 #![warn(missing_docs)]
 
+#[allow(dead_code)] // the build script has most of it
+mod architectures;
 pub mod candle;
 pub mod device;
 pub mod error;
@@ -12,6 +14,8 @@ pub mod matmul_override;
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]
 mod plan_cache;
+mod served;
+pub mod settings;
 pub mod transpose;
 
 pub use candle::{

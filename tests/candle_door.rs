@@ -4,8 +4,10 @@
 #[macro_use]
 mod devices;
 
-use candle_core::{DType, Device, Layout, Module, Result, Tensor, Var, D};
+use candle_core::{DType, Device, Layout, Module, Result, Shape, Tensor, Var, D};
 use candle_sgemm::{linear, linear_b, linear_no_bias, matmul, Gemm, Linear, Precision, SgemmExt};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 /// |c − ref| ≤ C0·ε·√k·Σ|a||b|: sums of k terms in several registers stay below this by far.
 const C0: f64 = 2.0;
@@ -25,6 +27,9 @@ on_every_device!(
     linear_is_candles_linear,
     linear_has_candles_gradients,
     errors_say_what_does_not_fit,
+    results_that_no_memory_holds_are_refused,
+    sums_of_nothing_are_zeros_with_a_graph,
+    batch_dimensions_are_those_of_broadcast_matmul,
 );
 
 fn random(shape: &[usize], device: &Device) -> Tensor {
@@ -542,7 +547,159 @@ fn errors_say_what_does_not_fit(device: &Device) -> Result<()> {
             matmul(&a, &b.to_device(&Device::Cpu)?),
             &["device mismatch", "Cuda", "Cpu"],
         );
+        // Another handle of the same GPU has a stream of its own.
+        let other = Device::new_cuda(0)?;
+        let layer = Linear::new(a.clone(), None).with_activation(candle_sgemm::Activation::Tanh);
+        let (x, residual) = (random(&[5, 4]), Tensor::zeros((5, 3), DType::F32, &other)?);
+        check(layer.forward_residual(&x, &residual), &["device mismatch"]);
+        check(
+            matmul(&x, &Tensor::zeros((4, 3), DType::F32, &other)?),
+            &["device mismatch"],
+        );
     }
+    Ok(())
+}
+
+fn sums_of_nothing_are_zeros_with_a_graph(device: &Device) -> Result<()> {
+    for dtype in [DType::F32, DType::F16] {
+        for (a_shape, b_shape) in [
+            (&[4, 8][..], &[8, 3][..]),
+            (&[2, 4, 8], &[2, 8, 3]),
+            (&[2, 1, 4, 8], &[3, 8, 3]),
+        ] {
+            let variable = |shape: &[usize]| Var::from_tensor(&random(shape, device).to_dtype(dtype)?);
+            let (a, b) = (variable(a_shape)?, variable(b_shape)?);
+            let nothing = |t: &Var, dim: usize| t.narrow(dim, 0, 0);
+            let (left, right) = (nothing(&a, a_shape.len() - 1)?, nothing(&b, b_shape.len() - 2)?);
+            let c = matmul(&left, &right)?;
+            assert_eq!(c.dims(), matmul(&a, &b)?.dims());
+            assert!(values(&c).iter().all(|&x| x == 0.0));
+            assert!(c.track_op(), "{a_shape:?}·{b_shape:?}: no gradient can flow");
+            if device.is_cuda() {
+                continue; // candle cannot allocate the empty gradients
+            }
+            let grads = c.sum_all()?.backward()?;
+            for var in [&a, &b] {
+                let grad = grads.get(var).expect("a gradient");
+                assert_eq!(grad.dims(), var.dims());
+                assert!(values(grad).iter().all(|&x| x == 0.0));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Against candle's `broadcast_matmul`, its errors included, and apart from its `matmul` where that pairs in order.
+fn batch_dimensions_are_those_of_broadcast_matmul(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(20);
+    let (mut broadcast, mut paired_only, mut neither) = (0, 0, 0);
+    for _ in 0..300 {
+        let mut batch = || -> Vec<usize> {
+            let rank = rng.random_range(0..4);
+            (0..rank).map(|_| [1, 2, 3, 6][rng.random_range(0..4)]).collect()
+        };
+        let (a_batch, mut b_batch) = (batch(), batch());
+        if rng.random() {
+            b_batch = a_batch.clone();
+            b_batch.reverse();
+        }
+        let a = random(&[&a_batch[..], &[4, 5]].concat(), device);
+        let b = random(&[&b_batch[..], &[5, 3]].concat(), device);
+        let what = format!("{:?}·{:?}", a.shape(), b.shape());
+        let shape = Shape::from(&a_batch[..]).broadcast_shape_binary_op(&Shape::from(&b_batch[..]), "batch");
+        match (matmul(&a, &b), shape) {
+            (Ok(ours), Ok(shape)) => {
+                assert_eq!(ours.dims(), [shape.dims(), &[4, 3]].concat(), "{what}");
+                assert_product(&ours, &a, &b, &what);
+                // Candle refuses some strides of its own making.
+                if let Ok(candle) = a.broadcast_matmul(&b) {
+                    assert_close(&ours, &candle, 1e-5, &what);
+                    broadcast += 1;
+                }
+            }
+            (Err(error), Err(_)) => {
+                let text = error.to_string();
+                assert!(text.contains("shape mismatch"), "{what}: {text}");
+                let count = |batch: &[usize]| batch.iter().product::<usize>();
+                let pairs = a_batch.len() == b_batch.len() && count(&a_batch) == count(&b_batch);
+                // Of more than two batch dimensions candle refuses the strides.
+                assert!(!pairs || a_batch.len() > 2 || a.matmul(&b).is_ok(), "{what}");
+                assert_eq!(text.contains("Tensor::matmul"), pairs, "{what}: {text}");
+                assert_eq!(text.contains(&format!("{b_batch:?}")), pairs, "{what}: {text}");
+                paired_only += usize::from(pairs);
+                neither += usize::from(!pairs);
+            }
+            (ours, candle) => panic!("{what}: {ours:?} here and {candle:?} in candle"),
+        }
+    }
+    assert!(
+        broadcast > 50 && paired_only > 0 && neither > 20,
+        "{broadcast} {paired_only} {neither}"
+    );
+    // What the two of them shape differently.
+    let (a, b) = (random(&[1, 6, 4, 5], device), random(&[6, 1, 5, 3], device));
+    assert_eq!(
+        (matmul(&a, &b)?.dims(), a.matmul(&b)?.dims()),
+        (&[6, 6, 4, 3][..], &[1, 6, 4, 3][..])
+    );
+    Ok(())
+}
+
+/// Broadcast operands of one number, results of 2^58 elements and more: those whose size in bytes is 0 in 64 bits among them.
+fn results_that_no_memory_holds_are_refused(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(5);
+    let one = Tensor::ones((1, 1), DType::F32, device)?;
+    let half = one.to_dtype(DType::F16)?;
+    let mut shapes = vec![
+        (31, 31, 0),
+        (32, 32, 0),
+        (30, 32, 0),
+        (31, 31, 2),
+        (58, 0, 0),
+        (20, 20, 24),
+        (40, 40, 40),
+    ];
+    while shapes.len() < 200 {
+        let bits = (
+            rng.random_range(0..50),
+            rng.random_range(0..50),
+            rng.random_range(0..50),
+        );
+        if bits.0 + bits.1 + bits.2 >= 58 {
+            shapes.push(bits);
+        }
+    }
+    for (m, n, batch) in shapes {
+        // Candle itself ends the program where it finds no memory for a result that there could be.
+        let beyond_all = m + n + batch >= 60;
+        let (m, n, batch) = (1usize << m, 1usize << n, 1usize << batch);
+        for one in [&one, &half] {
+            if one.dtype() == DType::F16 && !beyond_all {
+                continue;
+            }
+            let a = one.broadcast_as((batch, m, 1))?;
+            let b = one.broadcast_as((1, 1, n))?;
+            let text = match matmul(&a, &b) {
+                Ok(c) => panic!("a result of shape {:?}", c.shape()),
+                Err(error) => error.to_string(),
+            };
+            for size in [m, n, batch] {
+                assert!(text.contains(&size.to_string()), "{m}×{n}×1, batch {batch}: {text}");
+            }
+        }
+        let layer = Linear::new(one.broadcast_as((n, 1))?, Some(one.reshape(1)?.broadcast_as(n)?));
+        let layer = layer.with_activation(candle_sgemm::Activation::Relu);
+        let text = layer
+            .forward(&one.broadcast_as((batch, m, 1))?)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains(&n.to_string()), "{text}");
+        let view = one.broadcast_as((batch, m, n))?;
+        assert!(candle_sgemm::transpose(&view, 0, 2).is_err());
+    }
+    // The device is as well as before.
+    let (a, b) = (random(&[5, 6], device), random(&[6, 7], device));
+    assert_product(&matmul(&a, &b)?, &a, &b, "afterwards");
     Ok(())
 }
 
@@ -554,5 +711,28 @@ fn a_result_is_dense_whatever_its_operands_are() -> Result<()> {
     );
     let c = matmul(&a, &b.t()?)?;
     assert_eq!(c.layout(), &Layout::contiguous((2, 3, 4)));
+    Ok(())
+}
+
+/// With candle's feature `cuda` and not this crate's (`--features candle-core/cuda,candle-nn/cuda`).
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn cuda_tensors_are_candles_where_this_build_has_no_kernels() -> Result<()> {
+    let device = match Device::new_cuda(0) {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("cuda_tensors_are_candles_where_this_build_has_no_kernels: skipped, no usable GPU: {error}");
+            return Ok(());
+        }
+    };
+    let (a, b) = (random(&[3, 40, 30], &device), random(&[20, 30], &device));
+    assert_product(&matmul(&a, &b.t()?)?, &a, &b.t()?, "candle's product");
+    let layer = Linear::new(b.clone(), Some(random(&[20], &device))).with_activation(candle_sgemm::Activation::Relu);
+    let stock = candle_nn::Linear::new(b.clone(), layer.bias().cloned());
+    assert_close(&layer.forward(&a)?, &stock.forward(&a)?.relu()?, 1e-5, "candle's layer");
+    let transposed = candle_sgemm::transpose(&a, 1, 2)?;
+    assert_eq!(values(&transposed), values(&a.transpose(1, 2)?.contiguous()?));
+    let error = Gemm::new().kernel("sgemm_01_naive").matmul(&b, &b.t()?).unwrap_err();
+    assert!(error.to_string().contains("feature 'cuda'"), "{error}");
     Ok(())
 }

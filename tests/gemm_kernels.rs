@@ -10,6 +10,7 @@ mod common;
 
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
 use candle_sgemm::gemm::args::{GemmArgs, GemmOperand};
+use candle_sgemm::gemm::cache;
 use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::plan::Addresses;
@@ -623,8 +624,9 @@ fn operands_that_are_written_anew_give_the_same_products() {
             };
             let prepared = Prepared::<f32>::new(&stream, case, i as u64);
             let folded = problem.folded();
-            let plans = Plan::candidates(&folded, &device)
-                .filter(|plan| plan.repacks != [None; 2] && plan.is_built() && plan.kernel.name.contains(&filter));
+            let plans = Plan::candidates(&folded, &device).filter(|plan| {
+                plan.repacks != [None; 2] && plan.is_built(&device) && plan.kernel.name.contains(&filter)
+            });
             for plan in plans.step_by(every()) {
                 ran += 1;
                 if let Some(complaint) = prepared.complaint(&prepared.run(&stream, &plan)) {
@@ -635,6 +637,87 @@ fn operands_that_are_written_anew_give_the_same_products() {
     }
     println!("{} of {ran} plans right", ran - complaints.len());
     assert_none_wrong(&complaints);
+}
+
+/// Every size from 1 to 9 on two sides of a product whose third is longer, each operand in either order, with rows that keep 16,
+/// 8 or 4 bytes: the planner's choice, and some of all the other plans.
+#[test]
+fn sides_of_one_to_nine_elements_are_right_in_every_alignment() {
+    const OTHERS: usize = 4;
+    let Some(stream) = stream_or_skip("sides_of_one_to_nine_elements_are_right_in_every_alignment") else {
+        return;
+    };
+    let device = *CurrentContext::get().unwrap().info();
+    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+    let mut rng = rng(2);
+    // Either order, and a stride that is a multiple of 4, of 2 or of 1 alone.
+    let orders = || {
+        [false, true]
+            .into_iter()
+            .flat_map(|turned| [4usize, 2, 1].map(|unit| (turned, unit)))
+    };
+    let layout = |(turned, unit): (bool, usize), rows: usize, cols: usize| {
+        let line = if turned { rows } else { cols }.next_multiple_of(unit);
+        let line = match unit {
+            4 => line,
+            2 if line % 4 == 0 => line + 2,
+            1 if line % 2 == 0 => line + 1,
+            _ => line,
+        };
+        match turned {
+            true => OperandLayout::col_major(line),
+            false => OperandLayout::row_major(line),
+        }
+    };
+    let (mut ran, mut repacked, mut complaints) = (0, 0, Vec::new());
+    let sides = (1..=9).flat_map(|x| (1..=9).map(move |y| (x, y)));
+    for (long, (x, y)) in (0..3).flat_map(|long| sides.clone().map(move |xy| (long, xy))) {
+        for (a_order, b_order) in orders().flat_map(|a| orders().map(move |b| (a, b))) {
+            let longest = if rng.random_bool(0.1) { 700 } else { 90 };
+            let length = rng.random_range(10..=longest);
+            let (m, n, k) = [(length, x, y), (x, length, y), (x, y, length)][long];
+            let offset = rng.random_range(0..4);
+            let align = 4 << offset_zeros(offset);
+            let mut problem = GemmProblem::new(m, n, k, layout(a_order, m, k), layout(b_order, k, n));
+            for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
+                *layout = layout.with_align(align);
+            }
+            problem.precision = Precision::ALL[rng.random_range(0..3)];
+            let case = Case {
+                problem,
+                offset,
+                alpha: 1.0,
+                beta: 0.0,
+            };
+            let prepared = Prepared::<f32>::new(&stream, case, rng.random());
+            let folded = problem.folded();
+            let mut plans: Vec<Plan> = Plan::candidates(&folded, &device)
+                .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
+                .collect();
+            let chosen = Plan::new(&problem, &device).expect("every problem has a plan");
+            let others = (0..OTHERS.min(plans.len())).map(|_| plans.swap_remove(rng.random_range(0..plans.len())));
+            let others: Vec<Plan> = others.collect();
+            let chosen = Some(chosen).filter(|plan| plan.kernel.name.contains(&filter));
+            for plan in chosen.into_iter().chain(others).step_by(every()) {
+                ran += 1;
+                repacked += usize::from(plan.repacks != [None; 2]);
+                if let Some(complaint) = prepared.complaint(&prepared.run(&stream, &plan)) {
+                    complaints.push(format!("{plan}, {case:?}: {complaint}"));
+                }
+            }
+        }
+    }
+    println!(
+        "{} of {ran} plans right, {repacked} of them with repacked operands",
+        ran - complaints.len()
+    );
+    assert_none_wrong(&complaints);
+    assert!(repacked > 0 || !filter.is_empty());
+}
+
+/// How often 2 divides a number of elements, up to the two times that make 16 bytes.
+fn offset_zeros(elements: usize) -> u32 {
+    elements.trailing_zeros().min(2)
 }
 
 /// Kernels that get ready while the one before them ends must read nothing that it still writes: a chain of products, each of
@@ -668,7 +751,7 @@ fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
         problem.precision = Precision::Tf32;
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device)
-            .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+            .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
             .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
             .filter(|plan| rows == size || plan.kernel.needs.max_m > 0);
         for plan in plans.step_by(every()) {
@@ -734,7 +817,7 @@ fn tiles_may_arrive_late() {
             // Kernels with a ring: with k whole, and with the first of every way of cutting it.
             let mut seen = HashSet::new();
             let plans = Plan::candidates(&folded, &device)
-                .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+                .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                 .filter(|plan| plan.kernel.copy_boxes.is_some() && plan.repacks == [None; 2])
                 .filter(|plan| seen.insert((plan.kernel.name, plan.split_k > 1, plan.stream_k.is_some())));
             for plan in plans.step_by(every()) {
@@ -806,7 +889,7 @@ fn chains_of_additions_are_as_long_as_plans_say() {
                 problem.precision = Precision::Fp32Strict;
                 let folded = problem.folded();
                 let plans = Plan::candidates(&folded, &device)
-                    .filter(|plan| plan.is_built() && plan.kernel.name.contains(&filter))
+                    .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                     .filter(|plan| plan.repacks == [None; 2]);
                 for plan in plans.step_by(every()) {
                     let at = Addresses {
@@ -1077,7 +1160,7 @@ fn special_values_go_where_ieee_arithmetic_sends_them() {
             let mut plans: Vec<Plan> = chosen_kernels()
                 .filter(|spec| spec.dtype == DType::F32 && spec.refusal(&folded, &device).is_none())
                 .flat_map(|spec| Plan::variants(spec, folded, &device))
-                .filter(Plan::is_built)
+                .filter(|plan| plan.is_built(&device))
                 .collect();
             while plans.len() > PLANS {
                 plans.swap_remove(rng.random_range(0..plans.len()));
@@ -1212,6 +1295,89 @@ fn offsets_beyond_two_to_the_31_are_reached() {
             }
         }
     }
+}
+
+/// On a whole GPU, and on a part of one (a MIG slice, or `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10` under MPS): what the driver
+/// says has room is launched without an error, and what the planner chooses has room.
+#[test]
+fn clusters_that_find_room_run_and_others_are_not_chosen() {
+    /// More blocks than a cluster has on any device.
+    const TOO_MANY: u32 = 64;
+    let Some(stream) = stream_or_skip("clusters_that_find_room_run_and_others_are_not_chosen") else {
+        return;
+    };
+    let context = CurrentContext::get().unwrap();
+    if !context.info().has_clusters() {
+        eprintln!("clusters_that_find_room_run_and_others_are_not_chosen: skipped, the device has no clusters");
+        return;
+    }
+    let fits = |plan: &Plan, blocks| {
+        let kernel = plan.kernel;
+        context
+            .clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks)
+            .unwrap()
+    };
+    // No plan asks for this size, so the driver is asked inside a capture, which goes on as if it had not been.
+    const UNASKED: u32 = 7;
+    let (size, k) = (64, 4096);
+    let [a, b] = [0, 1].map(|_| stream.alloc_zeros::<f32>(size * k).unwrap());
+    let d = stream.alloc_zeros::<f32>(size * size).unwrap();
+    let at = Addresses {
+        a: a.device_ptr(&stream).0,
+        b: b.device_ptr(&stream).0,
+        d: d.device_ptr(&stream).0,
+        ..Addresses::default()
+    };
+    let (mut with_room, mut without) = (0, 0);
+    for a in [OperandLayout::row_major(k), OperandLayout::col_major(size)] {
+        for b in [OperandLayout::row_major(size), OperandLayout::col_major(k)] {
+            for precision in Precision::ALL {
+                let mut problem = GemmProblem::new(size, size, k, a, b);
+                problem.precision = precision;
+                let candidates = Plan::candidates(&problem, context.info());
+                for plan in candidates.filter(|plan| plan.is_built(context.info()) && plan.cluster > 1) {
+                    assert!(!fits(&plan, TOO_MANY), "{plan}");
+                    if !fits(&plan, plan.cluster) {
+                        without += 1;
+                        continue;
+                    }
+                    with_room += 1;
+                    // SAFETY: the buffers hold every element that the layouts reach.
+                    let launched = unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) };
+                    assert_eq!(launched, Ok(()), "{plan}");
+                }
+                let names = chosen_kernels().filter(|spec| spec.needs.only_capability.is_some());
+                for name in [None].into_iter().chain(names.map(|spec| Some(spec.name))) {
+                    match cache::plan(&context, &problem, name, false) {
+                        Ok(plan) => assert!(plan.cluster == 1 || fits(&plan, plan.cluster), "{plan}"),
+                        Err(error) => assert!(name.is_some(), "{problem:?}: {error}"),
+                    }
+                }
+                stream.synchronize().unwrap();
+            }
+        }
+    }
+    println!("{with_room} plans with clusters ran, {without} have no room");
+
+    let problem = GemmProblem::row_major(size, size, k);
+    let mut candidates = Plan::candidates(&problem, context.info()).filter(|plan| plan.is_built(context.info()));
+    let Some(plan) = candidates.find(|plan| plan.cluster > 1 && fits(plan, plan.cluster)) else {
+        return;
+    };
+    let kernel = plan.kernel;
+    stream
+        .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        .unwrap();
+    let answer = context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, UNASKED);
+    // SAFETY: as above.
+    let launched = unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) };
+    stream
+        .end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)
+        .expect("a question does not end a capture")
+        .expect("the launch was recorded");
+    answer.unwrap();
+    launched.unwrap();
+    assert!(with_room + without > 0);
 }
 
 #[test]

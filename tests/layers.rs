@@ -16,6 +16,7 @@ on_every_device!(
     gates_multiply_after_the_activation,
     prepared_weights_give_the_same_results,
     gradients_are_those_of_candle,
+    gradients_where_an_activation_is_applied_to_zero,
     gradients_are_finite_differences_in_double_precision,
     a_stack_is_its_layers,
     a_gated_layer_is_candles,
@@ -326,6 +327,52 @@ fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
             let candle = gradients(candle_activation(activation, &stock.forward(&x)?)?.broadcast_add(&fixed)?)?;
             let error = worst(ours.get(&weight).unwrap(), candle.get(&weight).unwrap())?;
             assert!(error < 2e-4, "{activation:?}, gradient of weight: {error:e}");
+        }
+    }
+    Ok(())
+}
+
+/// Rows of zeros, as padding makes them, columns of zeros, and biases of both zeros: the corner of ReLU.
+fn gradients_where_an_activation_is_applied_to_zero(device: &Device) -> Result<()> {
+    let (rows, inputs, outputs) = (6, 4, 5);
+    for activation in ACTIVATIONS {
+        for with_bias in [false, true] {
+            let keep = Tensor::new(&[[1f32], [0.], [1.], [0.], [0.], [1.]], device)?;
+            let x = Var::from_tensor(&random(&[rows, inputs], device).broadcast_mul(&keep)?)?;
+            let columns = Tensor::new(&[[1f32], [0.], [1.], [1.], [0.]], device)?;
+            let weight = Var::from_tensor(&random(&[outputs, inputs], device).broadcast_mul(&columns)?)?;
+            let bias = Var::from_tensor(&Tensor::new(&[0f32, -0., 0., 1., -1.], device)?)?;
+            let biases = with_bias.then(|| bias.as_tensor().clone());
+            let layer = Linear::new(weight.as_tensor().clone(), biases.clone()).with_activation(activation);
+            let stock = candle_nn::Linear::new(weight.as_tensor().clone(), biases);
+            let scales = random(&[rows, outputs], device);
+            let skip = random(&[rows, outputs], device);
+            let gradients = |y: Tensor| (y * &scales)?.sum_all()?.backward();
+            let before = stock.forward(&x)?;
+            let activated = || candle_activation(activation, &before);
+            let pairs = [
+                (gradients(layer.forward(&x)?)?, gradients(activated()?)?, "alone"),
+                (
+                    gradients(layer.forward_residual(&x, &skip)?)?,
+                    gradients((activated()? + &skip)?)?,
+                    "with a residual",
+                ),
+                (
+                    gradients(layer.forward_gated(&x, &skip)?)?,
+                    gradients((activated()? * &skip)?)?,
+                    "with a gate",
+                ),
+            ];
+            for (ours, candle, how) in pairs {
+                let vars = [(&x, "x"), (&weight, "weight"), (&bias, "bias")];
+                for (var, what) in &vars[..2 + usize::from(with_bias)] {
+                    let error = worst(ours.get(var).unwrap(), candle.get(var).unwrap())?;
+                    assert!(
+                        error < 2e-5,
+                        "{activation:?} {how}, bias {with_bias}, gradient of {what}: {error:e}"
+                    );
+                }
+            }
         }
     }
     Ok(())

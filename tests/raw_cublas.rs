@@ -471,6 +471,103 @@ fn what_cublas_should_judge_gets_its_status() {
     assert_eq!(stats.passed_on.get(&PassedOn::Arguments), Some(&1), "{stats}");
 }
 
+/// Needs no GPU: cuBLAS refuses a handle that is none.
+#[test]
+fn calls_that_are_not_taken_over_are_counted_by_function_and_get_cublass_answer() {
+    extern "C" {
+        /// As cuBLASLt declares it, with opaque types.
+        fn cublasLtMatmul(
+            handle: *mut c_void,
+            description: *mut c_void,
+            alpha: *const c_void,
+            a: *const c_void,
+            a_layout: *mut c_void,
+            b: *const c_void,
+            b_layout: *mut c_void,
+            beta: *const c_void,
+            c: *const c_void,
+            c_layout: *mut c_void,
+            d: *mut c_void,
+            d_layout: *mut c_void,
+            algorithm: *const c_void,
+            workspace: *mut c_void,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> c_int;
+    }
+    use sys::cublasOperation_t::CUBLAS_OP_N as N;
+    use sys::cudaDataType_t::CUDA_R_32F as F32;
+
+    let _alone = alone();
+    matmul_override::reset_stats();
+    let (null, none) = (std::ptr::null_mut(), std::ptr::null());
+    let (arrays, results) = (std::ptr::null(), std::ptr::null());
+    let void = std::ptr::null_mut::<c_void>();
+    let (one, zero) = ([1f32], [0f32]);
+    let (alpha, beta) = (one.as_ptr(), zero.as_ptr());
+    // SAFETY: cuBLAS looks at the handle first, and there is none.
+    let statuses = matmul_override::scope(|| unsafe {
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let algorithm = sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
+        let (alpha_void, beta_void) = (alpha.cast(), beta.cast());
+        let batched = sys::cublasSgemmBatched(null, N, N, 1, 1, 1, alpha, arrays, 1, arrays, 1, beta, results, 1, 1);
+        let wide = sys::cublasSgemm_v2_64(
+            null,
+            N,
+            N,
+            1,
+            1,
+            1,
+            alpha,
+            none,
+            1,
+            none,
+            1,
+            beta,
+            std::ptr::null_mut(),
+            1,
+        );
+        let extended = sys::cublasGemmEx(
+            null, N, N, 1, 1, 1, alpha_void, void, F32, 1, void, F32, 1, beta_void, void, F32, 1, compute, algorithm,
+        );
+        let light = cublasLtMatmul(
+            void, void, alpha_void, void, void, void, void, beta_void, void, void, void, void, void, void, 0, void,
+        );
+        assert_ne!(light, 0);
+        // One that is taken over, but not with such a handle.
+        let plain = sys::cublasSgemm_v2(
+            null,
+            N,
+            N,
+            1,
+            1,
+            1,
+            alpha,
+            none,
+            1,
+            none,
+            1,
+            beta,
+            std::ptr::null_mut(),
+            1,
+        );
+        [batched, wide, extended, plain]
+    });
+    assert_eq!(statuses, [sys::cublasStatus_t::CUBLAS_STATUS_NOT_INITIALIZED; 4]);
+    let stats = matmul_override::stats();
+    println!("{stats}");
+    for name in [
+        "cublasSgemmBatched",
+        "cublasSgemm_v2_64",
+        "cublasGemmEx",
+        "cublasLtMatmul",
+    ] {
+        assert_eq!(stats.passed_on.get(&PassedOn::Function(name)), Some(&1), "{stats}");
+    }
+    assert_eq!(stats.passed_on.get(&PassedOn::Arguments), Some(&1), "{stats}");
+    assert_eq!((stats.taken, stats.calls()), (0, 5), "{stats}");
+}
+
 /// All devices, several streams each, at once.
 #[test]
 fn devices_and_streams_do_not_meet() {

@@ -62,7 +62,7 @@ impl Gpu {
     /// If there is none, or CUDA or cuBLAS fail.
     pub fn open() -> Result<Self> {
         let cuda = CudaContext::new(0).context("no usable NVIDIA GPU")?;
-        Gpu::on(cuda.new_stream()?)
+        Gpu::on(cuda.per_thread_stream())
     }
 
     /// The GPU of this stream, with its FFMA peak measured.

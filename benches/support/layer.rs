@@ -146,7 +146,7 @@ impl Case {
 ///
 /// If there is none.
 pub fn open() -> Result<(Device, Gpu)> {
-    let device = Device::new_cuda_with_stream(0).context("no usable NVIDIA GPU")?;
+    let device = Device::new_cuda(0).context("no usable NVIDIA GPU")?;
     let gpu = Gpu::on(device.as_cuda_device()?.cuda_stream())?;
     Ok((device, gpu))
 }

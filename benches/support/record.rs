@@ -32,7 +32,7 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// `sgemm`, `ladder`, `sustained`, `transpose`, `linear`, `mlp`, `graph`, `model`, `tests` or `accuracy`.
+    /// `sgemm`, `ladder`, `sustained`, `transpose`, `linear`, `mlp`, `graph`, `model`, `tests`, `accuracy` or `activation`.
     pub bench: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,

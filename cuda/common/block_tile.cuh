@@ -19,8 +19,12 @@ constexpr int kThreadsPerSm = 2048;
 // at 65535, so a block goes on to further tile rows and further members of the batch where there are more:
 //
 //   for (TileWalk<BM, BN> tile; tile.inside(args); tile.next(args)) { … tile.batch, tile.row(), tile.col() … }
+constexpr int kMaxGridZ = 65535;
+static_assert(kMaxGridZ <= kMaxOvershoot, "the number of a block's next matrix is an int");
+
 template <int BM, int BN>
 struct TileWalk {
+    static_assert(BM <= kMaxOvershoot && BN <= kMaxOvershoot, "rows and columns of the last tile are ints");
     int batch = blockIdx.z;
     int tile_row = blockIdx.y;
 

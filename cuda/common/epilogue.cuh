@@ -3,12 +3,24 @@
 //   D ← activation(α·acc + β·C + bias) + residual        or times the residual
 //
 // The activations are candle's own functions (Tensor::relu, gelu, gelu_erf, silu, tanh and candle_nn::ops::sigmoid), in the
-// form that takes the fewest instructions at the same accuracy: x/2·(1 + tanh u) is x/(1 + e^(−2u)). The quick division
-// differs from the exact one by 2 ulp at most, and where its denominator exceeds 2^126 its result is 0 in place of a number
-// below 2^-126 of x.
+// form that takes the fewest instructions at the same accuracy: x/2·(1 + tanh u) is x·sigmoid(2u), without its cancellation
+// where u is negative.
 #pragma once
 
+#include "ptx.cuh"
 #include "tile.cuh"
+
+// 1/(1 + e^(−t)): q = e^(−|t|)/(1 + e^(−|t|)) where t is negative, 1 − q where it is not. Nothing overflows, for the denominator is
+// between 1 and 2; results below 2^-126 are as good as FP32 has them; and near 1 only the subtraction rounds, where 1 + e^(−t)
+// would have lost the end of the exponential. The remainder of the quick quotient rounds it like an exact one's.
+__device__ __forceinline__ float sigmoid(float t) {
+    const float e = expf(-fabsf(t));
+    const float denominator = 1.0f + e;
+    const float reciprocal = ptx::reciprocal(denominator);
+    const float quotient = e * reciprocal;
+    const float q = fmaf(fmaf(-quotient, denominator, e), reciprocal, quotient);
+    return t < 0.0f ? q : 1.0f - q;
+}
 
 template <Activation ACTIVATION>
 __device__ __forceinline__ float activated(float x) {
@@ -16,11 +28,11 @@ __device__ __forceinline__ float activated(float x) {
     constexpr float kGeluCubic = 0.044715f;
     if constexpr (ACTIVATION == kRelu) return fmaxf(x, 0.0f);
     if constexpr (ACTIVATION == kGeluTanh)
-        return __fdividef(x, 1.0f + expf(-2.0f * kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x)));
+        return x * sigmoid(2.0f * kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x));
     if constexpr (ACTIVATION == kGeluErf) return x * normcdff(x);   // x/2·(1 + erf(x/√2)), no cancellation at negative x
-    if constexpr (ACTIVATION == kSilu) return __fdividef(x, 1.0f + expf(-x));
+    if constexpr (ACTIVATION == kSilu) return x * sigmoid(x);
     if constexpr (ACTIVATION == kTanh) return tanhf(x);
-    if constexpr (ACTIVATION == kSigmoid) return __fdividef(1.0f, 1.0f + expf(-x));
+    if constexpr (ACTIVATION == kSigmoid) return sigmoid(x);
     return x;
 }
 

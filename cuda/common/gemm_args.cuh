@@ -16,6 +16,12 @@
 // Batch dimensions of one launch, after the plan has merged those that can be walked with one stride.
 constexpr int kMaxBatchDims = 4;
 
+// Sizes are at most kMaxSize, so that what a kernel counts with may go kMaxOvershoot beyond the end of m, n, k or the batch and
+// is still an int: steps of k, rows and columns of the last tile, and the next matrix of a block, which is up to kMaxGridZ
+// further. src/gemm/problem.rs has both numbers.
+constexpr int kMaxOvershoot = 65535;
+constexpr int kMaxSize = INT32_MAX - kMaxOvershoot;
+
 // How the 2D part of an operand may be read or written, found out by the plan from strides and alignment.
 enum Access : uint8_t {
     kStrided = 0,     // any strides: one element at a time
@@ -59,7 +65,7 @@ struct GemmArgs {
     int64_t bias_stride;    // elements between neighbours of bias
     void* workspace;        // scratch memory, its contents arbitrary; nullptr where the plan asked for none
     uint64_t epoch;         // a multiple of 4 that no other launch has; see stream_k.cuh
-    int32_t m, n, k;        // each ≥ 1 and < 2^31
+    int32_t m, n, k;        // each ≥ 1 and ≤ kMaxSize, as is the batch
     int32_t batch;          // the product of batch_dims: matrices in this launch
     int32_t batch_dims[kMaxBatchDims];   // outermost first, 1 where unused
     int32_t split_k;        // slices of k, ≥ 1

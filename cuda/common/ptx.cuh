@@ -13,6 +13,15 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// ---- rcp.approx: a reciprocal without the steps that round it. PTX: "rcp" -----------------------------------------
+
+// 1/x with an error of at most 1 ulp, for an x between 2^-126 and 2^126.
+__device__ __forceinline__ float reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 // ---- cp.async (sm_80): global to shared memory without registers. PTX: "cp.async" ------------------------------
 
 // Copies 16 bytes, bypassing L1. Only the first `valid_bytes` are read; the rest of the 16 becomes zero.
@@ -114,6 +123,24 @@ __device__ __forceinline__ uint64_t load_acquire_gpu(const uint64_t* address) {
     uint64_t value;
     asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
     return value;
+}
+
+// ---- numbers and turns drawn from counters. PTX: "atom" ------------------------------------------------------------
+
+// Adds 1 to a counter in global memory, or sets it to 0 where it stands at `last`, and returns what it was.
+__device__ __forceinline__ uint32_t increment_or_wrap(uint32_t* counter, uint32_t last) {
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(last) : "memory");
+    return old;
+}
+
+// Adds to a counter in shared memory and returns what it was. What any thread of the block did before it added, and what it
+// knew of through a barrier, comes before what a thread does that adds later.
+__device__ __forceinline__ int add_in_turn(int* counter, int value) {
+    int old;
+    asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], %2;"
+                 : "=r"(old) : "r"(shared_address(counter)), "r"(value) : "memory");
+    return old;
 }
 
 // ---- matrix multiply-add of a warp (sm_80). PTX: "mma" --------------------------------------------------------------

@@ -12,10 +12,10 @@
 // are there, then each adds up and stores its share of the tile; of its own piece it writes only what the others add up.
 // Sums are always added in the order of k: the same bits every time.
 //
-// Nothing can hang. Blocks start in the order of their numbers, but other work on the device may keep some of them waiting
-// for a multiprocessor. Therefore only a tile's *owner*, the block that has its first steps, waits as long as it takes, and
-// ranges are dealt out from the last block down, so that an owner waits only for blocks that started before it. Another
-// finisher loses patience after kPatience looks at the flags: it writes what it had kept to the workspace, says so, and
+// Nothing can hang. CUDA does not say in which order blocks start, and other work on the device may keep some of them waiting
+// for a multiprocessor. Therefore blocks draw their numbers as they start (draw_number()), only a tile's *owner*, the block that
+// has its first steps, waits as long as it takes, and ranges are dealt out from the last number down: an owner waits only for
+// blocks that drew before it, and these run. Another finisher loses patience after kPatience looks at the flags: it writes what it had kept to the workspace, says so, and
 // leaves its share to the owner.
 //
 // Flags need no memset. They are in the workspace, whose old contents may be anything, and are raised to the epoch of the
@@ -35,6 +35,19 @@ struct Piece {
     int tile, begin, end;
 };
 
+// The counter that numbers are drawn from lies so far before the workspace, as src/gemm/launch.rs lays it out. It is 0 before
+// and after every launch, for the last block to draw sets it back. A launch that has started early may draw as well: all blocks
+// of the one before it have started, and so drawn.
+constexpr int kTicketBytes = 256, kCounterBytes = 1 << 16;
+
+// The number of this block: how many have started before it. One thread calls this. Where no tile is cut nobody waits for
+// others, and there may be no workspace: any number will do.
+__device__ __forceinline__ int draw_number(const GemmArgs& args) {
+    if (args.stream_ranges == 0) return static_cast<int>(blockIdx.x);
+    char* counter = static_cast<char*>(args.workspace) - kCounterBytes - kTicketBytes;
+    return static_cast<int>(ptx::increment_or_wrap(reinterpret_cast<uint32_t*>(counter), gridDim.x - 1));
+}
+
 // What a block computes. src/gemm/stream_k.rs mirrors the arithmetic, and tests it.
 struct Schedule {
     int steps;     // of a tile
@@ -42,20 +55,22 @@ struct Schedule {
     int all;       // steps of all tiles that are cut
     int share;     // steps of a range
     int longer;    // ranges [0, longer) have one step more
-    int range;     // the number of this block's range
+    int block;     // the number that this block drew
+    int range;     // the number of its range
 
-    __device__ __forceinline__ Schedule(const GemmArgs& args, int tiles, int tile_steps) {
+    __device__ __forceinline__ Schedule(const GemmArgs& args, int number, int tiles, int tile_steps) {
         steps = tile_steps;
+        block = number;
         whole = args.stream_ranges == 0 ? tiles : args.whole_tiles;
         all = (tiles - whole) * steps;
         share = args.stream_ranges == 0 ? 0 : all / args.stream_ranges;
         longer = all - share * args.stream_ranges;
-        range = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+        range = static_cast<int>(gridDim.x) - 1 - block;
     }
 
     // The block's piece of this number, if it has so many: whole tiles come first.
     __device__ __forceinline__ bool take(int number, Piece& piece) const {
-        const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+        const int blocks = static_cast<int>(gridDim.x);
         if (block + number * blocks < whole) {
             piece = {block + number * blocks, 0, steps};
             return true;

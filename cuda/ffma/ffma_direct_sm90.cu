@@ -95,6 +95,13 @@ struct Direct {
             ptx::tma_load_5d(to, &a_map, full, k, row, a.x, a.y, a.z);
             ptx::tma_load_5d(to + kBytesA, &b_map, full, B_TURNED ? k : col, B_TURNED ? col : k, b.x, b.y, b.z);
         }
+
+        // The same for a stage that has been read: the copy engine writes through the async proxy, which has to be told of
+        // reads through the generic one.
+        __device__ __forceinline__ void ask_again(Shared& shared, int step) const {
+            ptx::fence_async_proxy();
+            ask(shared, step);
+        }
     };
 
     // B of a stage, [n][k] → [k][n]: a thread turns 4 × 4 elements. Eight neighbouring lanes read eight different places of
@@ -115,10 +122,10 @@ struct Direct {
         to[3 * kFours] = make_float4(v[0].w, v[1].w, v[2].w, v[3].w);
     }
 
-    // Whether this warp is the last one of the block to have read a stage in this round.
+    // Whether this warp is the last one of the block to have read a stage in this round: then what all warps read there comes
+    // before what it asks for.
     static __device__ __forceinline__ bool is_last_reader(int& readers) {
-        __threadfence_block();
-        return atomicAdd(&readers, 1) % kWarps == kWarps - 1;
+        return ptx::add_in_turn(&readers, 1) % kWarps == kWarps - 1;
     }
 
     // ---- compute ----
@@ -220,10 +227,10 @@ struct Direct {
             }
             if (B_TURNED) {
                 __syncthreads();
-                if (thread == 0 && step + STAGES < steps) source.ask(shared, step + STAGES);
+                if (thread == 0 && step + STAGES < steps) source.ask_again(shared, step + STAGES);
             } else if (step + STAGES < steps) {
                 __syncwarp();
-                if (lane == 0 && is_last_reader(shared.readers[stage])) source.ask(shared, step + STAGES);
+                if (lane == 0 && is_last_reader(shared.readers[stage])) source.ask_again(shared, step + STAGES);
             }
             if (++stage == STAGES) {
                 stage = 0;

@@ -75,6 +75,7 @@ struct KMajor {
         unsigned char stage[STAGES][kStageBytes];
         float4 sums[kGroups][kQuads];
         uint64_t full[STAGES], empty[STAGES];
+        int number;   // that this block drew, for stream-K
 
         __device__ __forceinline__ typename Finish::Sums& tile() {
             return *reinterpret_cast<typename Finish::Sums*>(sums[0]);
@@ -119,11 +120,11 @@ struct KMajor {
     };
 
     // The block's work of this number, if it has so many.
-    static __device__ __forceinline__ bool take(const GemmArgs& args, int number, Work& work) {
+    static __device__ __forceinline__ bool take(const GemmArgs& args, const Shared& shared, int number, Work& work) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         if constexpr (CUT == Cut::kStream) {
             stream_k::Piece piece;
-            if (!schedule_of(args, grid).take(number, piece)) return false;
+            if (!schedule_of(args, shared, grid).take(number, piece)) return false;
             const WorkUnit unit = work_unit<BM, BN>(args, grid, piece.tile);
             work = {unit.batch, unit.row, unit.col, piece.begin * BK, piece.end - piece.begin};
         } else {
@@ -137,8 +138,9 @@ struct KMajor {
         return true;
     }
 
-    static __device__ __forceinline__ stream_k::Schedule schedule_of(const GemmArgs& args, const TileGrid& grid) {
-        return {args, grid.units(args), (args.k - 1) / BK + 1};
+    static __device__ __forceinline__ stream_k::Schedule schedule_of(const GemmArgs& args, const Shared& shared,
+                                                                     const TileGrid& grid) {
+        return {args, shared.number, grid.units(args), (args.k - 1) / BK + 1};
     }
 
     static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
@@ -151,6 +153,7 @@ struct KMajor {
                 ptx::mbarrier_init(&shared.full[stage], 1);
                 ptx::mbarrier_init(&shared.empty[stage], kMathWarps / SETS);
             }
+            if (CUT == Cut::kStream) shared.number = stream_k::draw_number(args);
             ptx::fence_mbarrier_init();
         }
         ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
@@ -170,7 +173,7 @@ struct KMajor {
                                                    Shared& shared) {
         Cursor cursor{0, 0};
         Work work;
-        for (int number = 0; take(args, number, work); ++number) {
+        for (int number = 0; take(args, shared, number, work); ++number) {
             const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
             for (int step = 0; step < work.steps; ++step) {
                 const int k = work.k_begin + step * BK;
@@ -207,7 +210,7 @@ struct KMajor {
         Cursor cursor{group / kSetGroups, 0};
         int next = cursor.stage;   // the set's next step, counted from the first of this work
         Work work;
-        for (int number = 0; take(args, number, work); number = ptx::recompute(number + 1)) {
+        for (int number = 0; take(args, shared, number, work); number = ptx::recompute(number + 1)) {
             Tile tile;
             tile.clear();
 #pragma unroll 1
@@ -282,11 +285,11 @@ struct KMajor {
     }
 
     static __device__ __forceinline__ void store_piece(const GemmArgs& args, Shared& shared, int number, int thread) {
-        const stream_k::Schedule schedule = schedule_of(args, TileGrid::of<BM, BN>(args));
+        const stream_k::Schedule schedule = schedule_of(args, shared, TileGrid::of<BM, BN>(args));
         stream_k::Piece piece;
         Work work;
         schedule.take(number, piece);
-        take(args, number, work);
+        take(args, shared, number, work);
         const Finish finish(args, schedule, piece, shared.tile(), thread);
 #pragma unroll 1
         for (int group = 0; group < kEach / kTogether; ++group) {

@@ -82,6 +82,7 @@ struct Specialized {
         } stages[STAGES];
         float4 sums[kQuads][kMathThreads];
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be turned have arrived
+        int number;                                          // that this block drew
 
         // After the last tile the stages are free.
         __device__ __forceinline__ typename Finish::Ahead& parts() {
@@ -106,6 +107,7 @@ struct Specialized {
 
     static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared, const FEED& feed) {
         if (threadIdx.x == 0) {
+            shared.number = stream_k::draw_number(args);
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], FEED::kArrivals);
                 ptx::mbarrier_init(&shared.raw[stage], 1);
@@ -135,7 +137,7 @@ struct Specialized {
         constexpr uint32_t kRawBytes = (A_TURNED ? kBytesA : 0) + (B_TURNED ? kBytesB : 0);
         const int stage = thread / kWarp, lane = thread % kWarp;
         const TileGrid grid = TileGrid::of<BM, BN>(args);
-        const stream_k::Schedule schedule = schedule_of(args, grid);
+        const stream_k::Schedule schedule = schedule_of(args, shared, grid);
         float* tile_a = shared.stages[stage].a[0];
         float* tile_b = shared.stages[stage].b[0];
         uint64_t* full = &shared.full[stage];
@@ -189,7 +191,7 @@ struct Specialized {
     template <int A_RUN, int B_RUN>
     static __device__ __forceinline__ void load(const GemmArgs& args, Shared& shared, int thread) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
-        const stream_k::Schedule schedule = schedule_of(args, grid);
+        const stream_k::Schedule schedule = schedule_of(args, shared, grid);
         stream_k::Piece piece;
         Cursor cursor;
         for (int number = 0; schedule.take(number, piece); ++number) {
@@ -224,7 +226,7 @@ struct Specialized {
         for (int number = 0;; number = ptx::recompute(number + 1)) {   // all registers but its own are the tile's
             const TileGrid grid = TileGrid::of<BM, BN>(args);
             stream_k::Piece piece;
-            if (!schedule_of(args, grid).take(number, piece)) break;
+            if (!schedule_of(args, shared, grid).take(number, piece)) break;
             Thread tile;
             tile.clear();
             accumulate(tile, shared, cursor, piece.end - piece.begin, row, col, lane, static_cast<const FEED*>(nullptr));
@@ -232,8 +234,9 @@ struct Specialized {
         }
     }
 
-    static __device__ __forceinline__ stream_k::Schedule schedule_of(const GemmArgs& args, const TileGrid& grid) {
-        return {args, grid.units(args), (args.k - 1) / BK + 1};
+    static __device__ __forceinline__ stream_k::Schedule schedule_of(const GemmArgs& args, const Shared& shared,
+                                                                     const TileGrid& grid) {
+        return {args, shared.number, grid.units(args), (args.k - 1) / BK + 1};
     }
 
     // The first output of a thread in the tile.
@@ -280,7 +283,7 @@ struct Specialized {
     static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int number,
                                                  int thread) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
-        const stream_k::Schedule schedule = schedule_of(args, grid);
+        const stream_k::Schedule schedule = schedule_of(args, shared, grid);
         stream_k::Piece piece;
         schedule.take(number, piece);
         const Finish finish(args, schedule, piece, shared.sums, thread);

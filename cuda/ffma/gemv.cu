@@ -111,6 +111,7 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     for (int i = 0; i < kSum; ++i) acc[i] = 0.0f;
 
     constexpr int kStep = WARPS * kWarp * kVec;   // k that the block takes at once
+    static_assert(UNROLL * kStep <= kMaxOvershoot, "k + UNROLL · kStep is an int");
     const int k_end = args.k;
     int k = threadIdx.x * kVec;
     const bool vectors = PLAIN || (g.matrix_vector && g.vectors_vector);
@@ -170,6 +171,7 @@ template <int M, int LANES, int WARPS, int UNROLL, bool SWAPPED, bool PLAIN>
 __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
     constexpr int kLines = LANES * kVec;
     constexpr int kStep = WARPS * (kWarp / LANES) * kVec;   // k that the block takes at once
+    static_assert(UNROLL * kStep <= kMaxOvershoot && kLines <= kMaxOvershoot, "k + UNROLL · kStep is an int");
     __shared__ float sums[WARPS * M * kLines];
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int line_count = SWAPPED ? args.m : args.n;
@@ -269,6 +271,7 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
     constexpr int kPitch = kDepth + kVec;        // 16 bytes of padding: writers along the vectors meet different banks
     constexpr int kBlockLines = LINES * WARPS;
     constexpr int kPieces = kDepth / kVec;
+    static_assert(kDepth <= kMaxOvershoot && kBlockLines <= kMaxOvershoot, "k + kDepth is an int");
     static_assert(kThreads % N == 0 && kDepth % (kThreads / N) == 0, "threads fill whole rows of B");
     static_assert(N * LINES % kWarp == 0, "every lane ends up with as many sums as any other");
     __shared__ __align__(16) float panel[N][kPitch];

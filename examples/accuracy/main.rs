@@ -1,10 +1,13 @@
-//! The error of FP32 products against FP64: this crate's arithmetic beside cuBLAS's, on easy and on hard numbers.
+//! The error of FP32 products against FP64: this crate's arithmetic beside cuBLAS's, on easy and on hard numbers. And that of
+//! activations and their slopes, beside candle's, over all of their range.
 //!
 //!     cargo run --release --features cuda --example accuracy -- --out out
 
 #[path = "../../benches/support/mod.rs"]
 mod support;
 
+#[cfg(feature = "cuda")]
+mod activations;
 #[cfg(feature = "cuda")]
 mod measure;
 mod numbers;
@@ -25,7 +28,7 @@ struct Arguments {
     /// Lengths of the sums, with commas
     #[arg(long, default_value = "64,256,512,1024,4096,16384", value_delimiter = ',')]
     k: Vec<usize>,
-    /// Only numbers whose names contain one of these, with commas
+    /// Only numbers whose names contain one of these, with commas; "activations" are activations
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     numbers: Vec<String>,
     /// Write JSON, CSV and SVG files into this folder

@@ -1,5 +1,6 @@
 //! Multiplies, compares with FP64, and gathers the rows of the report.
 
+use crate::activations::{self, Direction, ACTIVATIONS, RANGES};
 use crate::numbers::{Numbers, ALL};
 use crate::support::case::{Case, Layout};
 use crate::support::gpu::Gpu;
@@ -8,12 +9,17 @@ use crate::support::product::{Errors, Product};
 use crate::support::record::{write_whole, Report, Row};
 use crate::Arguments;
 use anyhow::{ensure, Context, Result};
+use candle_core::Device;
 use candle_sgemm::gemm::Precision;
 use std::fs;
 
 const PROGRAM: &str = "cargo run --release --features cuda --example accuracy --";
 /// The length of the sums of hard numbers.
 const HARD_K: usize = 1024;
+/// What `--numbers` calls them.
+const ACTIVATIONS_NAME: &str = "activations";
+/// Arguments of an activation, of each sign in each range.
+const NUMBERS_OF_A_RANGE: u32 = 200_000;
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let gpu = Gpu::open()?;
@@ -28,9 +34,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     .any(|part| numbers.name.contains(part.as_str()))
         })
         .collect();
+    let with_activations = arguments.numbers.is_empty()
+        || arguments
+            .numbers
+            .iter()
+            .any(|part| ACTIVATIONS_NAME.contains(part.as_str()));
     ensure!(
-        !chosen.is_empty(),
-        "no numbers are called that; there are: {}",
+        !chosen.is_empty() || with_activations,
+        "no numbers are called that; there are: {}, {ACTIVATIONS_NAME}",
         ALL.iter().map(|numbers| numbers.name).collect::<Vec<_>>().join(", ")
     );
     println!(
@@ -51,6 +62,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         for &k in lengths {
             measure(&gpu, numbers, arguments.size, k, &mut report)?;
         }
+    }
+    if with_activations {
+        measure_activations(&mut report)?;
     }
     if let Some(folder) = &arguments.out {
         write(&report, folder)?;
@@ -88,6 +102,48 @@ fn measure(gpu: &Gpu, numbers: &Numbers, size: usize, k: usize, report: &mut Rep
                 baseline_err_max: Some(cublas.componentwise),
                 ..Row::default()
             });
+        }
+    }
+    Ok(())
+}
+
+/// One line and one row for each activation, its slope, and each part of the numbers, beside candle's.
+fn measure_activations(report: &mut Report) -> Result<()> {
+    let device = Device::new_cuda(0)?;
+    println!("activations and their slopes: Frobenius error, largest error, wrong Inf or NaN");
+    for activation in ACTIVATIONS {
+        for direction in Direction::ALL {
+            let special = [("zeros, ends, infinities, NaN", activations::special())];
+            let ranges = RANGES
+                .iter()
+                .map(|range| (range.name, range.numbers(NUMBERS_OF_A_RANGE)));
+            for (range, numbers) in ranges.chain(special) {
+                let [ours, candle] = activations::results(activation, direction, &numbers, &device)?
+                    .map(|results| activations::Errors::of(activation, direction, &numbers, &results));
+                println!(
+                    "  {:<9} {:<9} {range:<28} {:.2e} {:.1e} {:>5}   candle {:.2e} {:.1e} {:>5}",
+                    format!("{activation:?}"),
+                    direction.name(),
+                    ours.frobenius,
+                    ours.worst,
+                    ours.wrong_class,
+                    candle.frobenius,
+                    candle.worst,
+                    candle.wrong_class
+                );
+                report.rows.push(Row {
+                    bench: "activation".into(),
+                    activation: Some(format!("{activation:?}, {}", direction.name())),
+                    dtype: Some("f32".into()),
+                    distribution: Some(range.into()),
+                    baseline: Some("candle".into()),
+                    err_fro: Some(ours.frobenius),
+                    err_max: Some(ours.worst),
+                    baseline_err_fro: Some(candle.frobenius),
+                    baseline_err_max: Some(candle.worst),
+                    ..Row::default()
+                });
+            }
         }
     }
     Ok(())

@@ -164,7 +164,7 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&
             .folded();
         let device = gpu.context.info();
         let mut plans: Vec<Plan> = Plan::candidates(&problem, device)
-            .filter(|plan| plan.is_built() && kernels.iter().any(|spec| spec.name == plan.kernel.name))
+            .filter(|plan| plan.is_built(device) && kernels.iter().any(|spec| spec.name == plan.kernel.name))
             .collect();
         plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
         let limit = plans.first().map_or(0.0, |plan| arguments.within * plan.predicted_us);

@@ -381,8 +381,8 @@ fn geam(gpu: &Gpu, dtype: DType, rows: i32, cols: i32, src: u64, dst: u64) -> Re
 /// Measures, prints and writes.
 pub fn run(arguments: &TransposeArguments) -> Result<()> {
     let (cases, kernels) = (cases(arguments)?, chosen_kernels(arguments)?);
-    // Candle's operations run on a stream of its own making: everything here is measured on that one.
-    let device = Device::new_cuda_with_stream(0).context("no usable NVIDIA GPU")?;
+    // Everything here is measured on the stream that candle's operations run on.
+    let device = Device::new_cuda(0).context("no usable NVIDIA GPU")?;
     let gpu = Gpu::on(device.as_cuda_device()?.cuda_stream())?;
     let mut report = gpu.report(PROGRAM)?;
     crate::print::heading(&report);

@@ -56,6 +56,7 @@ macro_rules! forward {
 forward! {
     "cuCtxGetDevice"
     "cuCtxGetId"
+    "cuCtxSynchronize"
     "cuDeviceGetAttribute"
     "cuDeviceGetName"
     "cuDriverGetVersion"
@@ -66,6 +67,8 @@ forward! {
     "cuEventSynchronize"
     "cuFuncSetAttribute"
     "cuGetErrorString"
+    "cuGetProcAddress_v2"
+    "cuGraphRetainUserObject"
     "cuLaunchKernel"
     "cuLaunchKernelEx"
     "cuMemAllocAsync"
@@ -85,6 +88,9 @@ forward! {
     "cuStreamIsCapturing"
     "cuStreamSynchronize"
     "cuTensorMapEncodeTiled"
+    "cuThreadExchangeStreamCaptureMode"
+    "cuUserObjectCreate"
+    "cuUserObjectRelease"
 }
 
 #[cfg(target_arch = "x86_64")]

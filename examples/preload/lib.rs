@@ -9,64 +9,10 @@
 
 mod driver;
 
-use candle_sgemm::{matmul_override, Precision};
-use std::ffi::OsString;
+use candle_sgemm::matmul_override;
+use candle_sgemm::settings::{Log, Settings};
 use std::io::Write;
 use std::path::Path;
-
-/// What the environment asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Settings {
-    disabled: bool,
-    precision: Option<Precision>,
-    log: Log,
-    time: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Log {
-    #[default]
-    Nothing,
-    Summary,
-    Calls,
-}
-
-impl Settings {
-    /// Reads the settings from a lookup of variables.
-    fn from(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
-        let text = |name: &str| match variable(name).map(OsString::into_string) {
-            None => Ok(String::new()),
-            Some(Ok(text)) => Ok(text),
-            Some(Err(raw)) => Err(format!("{name}={raw:?} is not text")),
-        };
-        let precision = match text("CANDLE_SGEMM_PRECISION")?.as_str() {
-            "" => None,
-            name => Some(name.parse().map_err(|e| format!("CANDLE_SGEMM_PRECISION: {e}"))?),
-        };
-        let log = match text("CANDLE_SGEMM_LOG")?.as_str() {
-            "" => Log::Nothing,
-            "summary" => Log::Summary,
-            "calls" => Log::Calls,
-            other => {
-                return Err(format!(
-                    "CANDLE_SGEMM_LOG: unknown value '{other}': choose one of summary, calls"
-                ))
-            }
-        };
-        let switch = |name: &str| match text(name)?.as_str() {
-            "" | "0" => Ok(false),
-            "1" => Ok(true),
-            other => Err(format!("{name}: unknown value '{other}': choose 0 or 1")),
-        };
-        let (disabled, time) = (switch("CANDLE_SGEMM_DISABLE")?, switch("CANDLE_SGEMM_TIME")?);
-        Ok(Settings {
-            disabled,
-            precision,
-            log,
-            time,
-        })
-    }
-}
 
 /// Whether the kernel shows an NVIDIA GPU. CUDA itself is not asked: it must not be started before a program forks.
 fn gpu_is_visible() -> bool {
@@ -76,10 +22,12 @@ fn gpu_is_visible() -> bool {
 }
 
 fn start() -> Result<(), String> {
-    let settings = Settings::from(|name| std::env::var_os(name))?;
-    if settings.disabled {
+    let settings = Settings::get();
+    if settings.disable.clone()? {
         return Ok(());
     }
+    let (log, time) = (settings.log.clone()?, settings.time.clone()?);
+    settings.precision.as_ref()?; // the override reads it itself
     if !gpu_is_visible() {
         return Err("this machine shows no NVIDIA GPU".into());
     }
@@ -90,10 +38,9 @@ fn start() -> Result<(), String> {
             "this program has not loaded cuBLAS: no product can be taken over unless it does so later"
         ));
     }
-    matmul_override::set_precision(settings.precision);
-    matmul_override::log_calls(settings.log == Log::Calls);
-    matmul_override::time_shapes(settings.time);
-    if settings.log != Log::Nothing {
+    matmul_override::log_calls(log == Log::Calls);
+    matmul_override::time_shapes(time);
+    if log != Log::Nothing {
         // SAFETY: the function stays loaded to the end, for a preloaded library is never unloaded.
         unsafe { libc::atexit(summary) };
     }

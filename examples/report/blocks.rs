@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     HIGHLIGHTS,
     "ladder",
     LADDER_RUNGS,
@@ -23,6 +23,7 @@ const KINDS: [&str; 13] = [
     "model",
     "tests",
     "accuracy",
+    "activation",
 ];
 
 /// The steps of transposition by themselves, from rows of the kind "transpose".

@@ -1,20 +1,23 @@
 //! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
 
+use crate::gemm::plan::Addresses;
 use crate::gemm::problem::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS, RESIDUAL};
 use crate::gemm::{Activation, Combine, Epilogue, GemmProblem, OperandLayout, Precision};
 use candle_core::{bail, Error, Layout, Result, Shape};
 
 /// Bytes of an element: only f32 comes here.
 const ELEMENT: usize = 4;
-/// Storages start on at least this many bytes, on the CPU and on CUDA devices; kernels ask for no more.
-const MAX_ALIGN: u32 = 16;
+/// A tensor has fewer elements than this many: candle's widest take 8 bytes, and no allocation has more than 2^63.
+const MAX_ELEMENTS: usize = isize::MAX as usize / 8;
+/// Kernels ask for no more, and storages that candle allocates start on at least so many bytes.
+pub(super) const MAX_ALIGN: u32 = 16;
 
 /// The shape of `a·b` with broadcast batch dimensions.
 ///
 /// # Errors
 ///
 /// `ShapeMismatchBinaryOp`, as candle's matmul: a rank below 2, inner sizes that differ, batch dimensions that can't be
-/// broadcast.
+/// broadcast. A result that no memory holds.
 pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
     let mismatch = || {
         Error::ShapeMismatchBinaryOp {
@@ -45,11 +48,30 @@ pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
             (x, y) if x == y => x,
             (1, y) => y,
             (x, 1) => x,
+            // `Tensor::matmul` compares the numbers of matrices and pairs them in order.
+            _ if a_batch.len() == b_batch.len() && elements(a_batch) == elements(b_batch) => {
+                return Err(mismatch().context(format!(
+                    "batch dimensions are broadcast here, and {a_batch:?} and {b_batch:?} cannot be; to pair their matrices \
+                     in order, as Tensor::matmul does, reshape the operands to the same batch dimensions"
+                )))
+            }
             _ => return Err(mismatch()),
         });
     }
     dims.extend([*m, *n]);
+    if elements(&dims).is_none() {
+        bail!("the product of {a:?} and {b:?} has shape {dims:?}, more elements than any memory holds");
+    }
     Ok(dims.into())
+}
+
+/// Elements of a tensor of this shape, if there can be one.
+pub(super) fn elements(dims: &[usize]) -> Option<usize> {
+    if dims.contains(&0) {
+        return Some(0);
+    }
+    let count = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))?;
+    (count <= MAX_ELEMENTS).then_some(count)
 }
 
 /// A product of tensors as one problem and the launches that it takes: one, unless more batch dimensions than a kernel
@@ -81,7 +103,7 @@ pub(crate) struct Offsets {
 }
 
 /// What is done with a product of A and B besides storing it, for each tensor its `T`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<T> {
     /// Added to the product, scaled by β; in the result's shape (a broadcast view will do).
     pub c: Option<T>,
@@ -195,6 +217,36 @@ impl Product {
         })
     }
 
+    /// The problem of operands whose storages start at these addresses: what the layouts promise of their first elements'
+    /// alignment holds only as far as the storages keep it, and one that candle has not allocated may start anywhere.
+    ///
+    /// # Errors
+    ///
+    /// If a storage starts amid an element.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // the CPU reads one element at a time
+    pub fn problem_at(&self, starts: &Addresses) -> Result<GemmProblem> {
+        let at = |name: &str, layout: OperandLayout, start: u64| {
+            if !start.is_multiple_of(ELEMENT as u64) {
+                bail!("{name} starts at address {start:#x}, which is no multiple of the {ELEMENT} bytes of an element");
+            }
+            let align = 1 << start.trailing_zeros().min(MAX_ALIGN.trailing_zeros());
+            Ok(layout.with_align(layout.align.min(align)))
+        };
+        let mut problem = self.problem;
+        problem.a = at("A's storage", problem.a, starts.a)?;
+        problem.b = at("B's storage", problem.b, starts.b)?;
+        problem.d = at("the result's storage", problem.d, starts.d)?;
+        if let Some(c) = &mut problem.epilogue.c {
+            *c = at("C's storage", *c, starts.c)?;
+        }
+        if let Some(residual) = &mut problem.epilogue.residual {
+            *residual = at("the residual's storage", *residual, starts.residual)?;
+        }
+        // Kernels look at the bias's address themselves.
+        at("the bias's storage", OperandLayout::row_major(problem.n), starts.bias)?;
+        Ok(problem)
+    }
+
     /// Where each launch begins, in the order of the results.
     pub fn launches(&self) -> impl ExactSizeIterator<Item = Offsets> + '_ {
         let count: usize = self.outer.iter().map(|dim| dim.extent).product();
@@ -234,4 +286,57 @@ fn alignment(elements: impl Iterator<Item = usize>) -> u32 {
             align
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn alignment_is_that_of_offsets_strides_and_addresses() {
+        let mut rng = StdRng::seed_from_u64(3);
+        for _ in 0..1000 {
+            let offset = rng.random_range(0..9);
+            let layout = |shape: &[usize]| {
+                let dense = Layout::contiguous(shape);
+                Layout::new(shape.into(), dense.stride().to_vec(), offset)
+            };
+            let (m, n, k) = (3, rng.random_range(1..9), rng.random_range(1..9));
+            let (a, b, d) = (layout(&[m, k]), layout(&[k, n]), layout(&[m, n]));
+            let terms = Terms {
+                c: Some(&d),
+                bias: None,
+                residual: Some(&d),
+                activation: Activation::Identity,
+                combine: Combine::Add,
+            };
+            let product = Product::new(&a, &b, &terms, Precision::Fp32).unwrap();
+            let mut start = || 0x7000 + ELEMENT as u64 * rng.random_range(0..16u64);
+            let starts = Addresses {
+                a: start(),
+                b: start(),
+                c: start(),
+                d: start(),
+                residual: start(),
+                bias: start(),
+                ..Addresses::default()
+            };
+            let problem = product.problem_at(&starts).unwrap();
+            let epilogue = &problem.epilogue;
+            let layouts = [problem.a, problem.b, epilogue.c.unwrap(), epilogue.residual.unwrap()];
+            for (layout, start) in layouts.iter().zip([starts.a, starts.b, starts.c, starts.residual]) {
+                let first = start + (offset * ELEMENT) as u64;
+                assert!(first.is_multiple_of(layout.align.into()), "{layout:?} at {first:#x}");
+                // No less than what holds of storage and offset apart.
+                let each = |x: u64| 1 << x.trailing_zeros().min(4);
+                let expected: u32 = each(start).min(each((offset * ELEMENT) as u64));
+                assert_eq!(layout.align, expected, "{layout:?} at {first:#x}");
+            }
+            assert!(starts.d.is_multiple_of(problem.d.align.into()));
+            let amid = Addresses { b: 0x7002, ..starts };
+            assert!(product.problem_at(&amid).unwrap_err().to_string().contains("0x7002"));
+        }
+    }
 }

@@ -11,7 +11,8 @@ use candle_nn::VarBuilder;
 /// A model swaps `use candle_nn::{linear, Linear}` for `use candle_sgemm::{linear, Linear}`: constructors, names of the
 /// weights and results are candle's. The input is (…, in) of rank 2 or more, any view, and the result (…, out). Gradients
 /// flow to the input, the weight, the bias and the residual; the backward pass computes anew what it needs of the forward
-/// pass, so nothing is kept for it.
+/// pass, so nothing is kept for it. ReLU alone, where a gradient is to flow through it, is candle's own operation behind the
+/// product, which keeps what it was applied to: its slope at 0 is 1 there, and the result does not tell where that was.
 ///
 /// ```
 /// use candle_core::{Device, Module, Tensor};
@@ -75,6 +76,8 @@ impl Linear {
         let strides = self.weight.stride();
         let in_place = strides[1] == 1 && strides[0].is_multiple_of(QUANTUM);
         let aligned = self.weight.layout().start_offset().is_multiple_of(QUANTUM);
+        #[cfg(feature = "cuda")]
+        let aligned = aligned && super::cuda::starts_aligned(&self.weight)?;
         if (in_place && aligned) || self.weight.dtype() != DType::F32 {
             return Ok(self);
         }

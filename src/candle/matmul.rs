@@ -1,16 +1,17 @@
 //! `matmul`, its builder, and the custom ops behind them.
 
-use super::activation;
+use super::activation::{self, for_gradients};
 #[cfg(feature = "cuda")]
 use super::cuda;
+use super::fallback::is_served;
 use super::layout::{result_shape, Product, Terms};
+use super::look::{look_at, Seen};
 use crate::gemm::kernels::{self, EpilogueSupport};
 use crate::gemm::{cpu, Activation, Combine, Precision};
+use crate::settings::Settings;
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
-use candle_core::{
-    bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Storage, Tensor, D,
-};
+use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
 use std::sync::OnceLock;
 
 const NAME: &str = "matmul";
@@ -18,11 +19,15 @@ const NAME: &str = "matmul";
 /// `a·b`: `Tensor::matmul` with this crate's kernels, at their default precision.
 ///
 /// - `a` is (…, m, k), `b` is (…, k, n), the result is (…, m, n), dense. Batch dimensions, of any number, are broadcast
-///   against each other without a copy; the ranks need not agree.
+///   against each other without a copy; the ranks need not agree. The shape is that of `Tensor::broadcast_matmul`.
+///   `Tensor::matmul` itself broadcasts nothing: it takes batch dimensions of equal rank and equal product, whatever they
+///   are, pairs the matrices in order and keeps the dimensions of `a`. So (1, 6, 4, 5)·(6, 1, 5, 3) is (6, 6, 4, 3) here, all
+///   pairs, and (1, 6, 4, 3) there; and (2, 3, 4, 5)·(3, 2, 5, 3), which it takes, is an error here.
 /// - Operands are views with any strides: transposed, narrowed, padded or broadcast ones are not copied.
 /// - Gradients flow through both operands.
-/// - `f32` on a CPU or a CUDA device is computed here. Everything else (other dtypes and devices, empty tensors) goes to
-///   candle's own matmul, made contiguous where that needs it.
+/// - `f32` on a CPU or, with the feature `cuda`, on a CUDA device of compute capability 8.0 and newer is computed here.
+///   Everything else (other dtypes and devices, empty tensors) goes to candle's own matmul, made contiguous where that
+///   needs it.
 ///
 /// # Errors
 ///
@@ -113,7 +118,8 @@ impl Gemm {
     ///
     /// Unless set here, it is what the environment variable `CANDLE_SGEMM_PRECISION` says (`fp32`, `fp32-strict` or
     /// `tf32`), else [`Precision::Tf32`] if candle was told to reduce the precision of FP32 products
-    /// (`candle_core::cuda::set_gemm_reduced_precision_f32`), else [`Precision::Fp32`].
+    /// (`candle_core::cuda::set_gemm_reduced_precision_f32`) and NVIDIA's `NVIDIA_TF32_OVERRIDE=0` does not forbid that, else
+    /// [`Precision::Fp32`].
     pub fn precision(self, precision: Precision) -> Self {
         Gemm {
             precision: Some(precision),
@@ -126,7 +132,7 @@ impl Gemm {
     /// kernel that was asked for by name is used all the same, and while a CUDA graph is being captured nothing is measured.
     ///
     /// The environment variable `CANDLE_SGEMM_TUNE=1` asks for it everywhere. The file lies in the user's cache folder, or
-    /// where `CANDLE_SGEMM_CACHE` says.
+    /// where `CANDLE_SGEMM_CACHE` says, and is named after the GPU and the versions of CUDA, driver and this crate.
     pub fn tuned(self) -> Self {
         Gemm { tuned: true, ..self }
     }
@@ -186,6 +192,7 @@ impl Gemm {
         activation: Activation,
         residual: Option<(Combine, &Tensor)>,
     ) -> Result<Tensor> {
+        let weight = w;
         let w = w.t()?;
         let shape = result_shape(x.shape(), w.shape())?;
         for other in [Some(&w), bias, residual.map(|(_, t)| t)].into_iter().flatten() {
@@ -207,6 +214,13 @@ impl Gemm {
             (Some(residual), Combine::Add) => y + residual,
             (Some(residual), Combine::Multiply) => y * residual,
         };
+        // ReLU's slope at 0 is 1 in candle, and its result does not tell the 0 of 0 from that of a negative number. Where a
+        // gradient is to flow through it, to keep what it was applied to is cheaper than to compute that anew.
+        let tracked = [Some(x), Some(&w), bias].into_iter().flatten().any(Tensor::track_op);
+        if activation == Activation::Relu && tracked {
+            let y = self.linear(x, weight, bias, Activation::Identity, None)?;
+            return with_residual(activation::apply(activation, &y)?, residual);
+        }
         // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
         let row = [shape.dims()[shape.rank() - 1]];
         let fits = self.c.is_none() && bias.is_none_or(|bias| bias.dims() == row);
@@ -267,10 +281,10 @@ impl Gemm {
 
     /// Whether this crate computes a product with the operand `a` and a result of this shape, or candle does.
     fn computes(&self, a: &Tensor, shape: &Shape) -> Result<bool> {
+        // Not by counting: a broadcast operand may have more elements than there are numbers.
+        let empty = shape.dims().contains(&0) || a.dims().contains(&0);
         let Some(kernel) = &self.kernel else {
-            let device = matches!(a.device(), Device::Cpu | Device::Cuda(_));
-            let empty = shape.elem_count() == 0 || a.elem_count() == 0;
-            return Ok(device && a.dtype() == DType::F32 && !empty);
+            return Ok(a.dtype() == DType::F32 && !empty && is_served(a.device())?);
         };
         let kernel = kernels::find(kernel).map_err(Error::wrap)?.name;
         if a.dtype() != DType::F32 {
@@ -282,29 +296,20 @@ impl Gemm {
                 a.device().location()
             );
         }
-        Ok(shape.elem_count() > 0 && a.elem_count() > 0)
+        if cfg!(not(feature = "cuda")) {
+            bail!("kernel '{kernel}' is not part of this build: build candle-sgemm with its feature 'cuda', or name no kernel");
+        }
+        Ok(!empty)
     }
 }
 
-/// Names the precision of products for which the program sets none.
-const PRECISION_VARIABLE: &str = "CANDLE_SGEMM_PRECISION";
-
-/// What the environment says (read once), else what candle was told, else FP32.
+/// What the environment says, else what candle was told, else FP32.
 fn default_precision() -> Result<Precision> {
-    static FROM_ENVIRONMENT: OnceLock<std::result::Result<Option<Precision>, String>> = OnceLock::new();
-    let from_environment = FROM_ENVIRONMENT.get_or_init(|| match std::env::var(PRECISION_VARIABLE) {
-        Ok(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|error: String| format!("{PRECISION_VARIABLE}: {error}")),
-        Err(_) => Ok(None),
-    });
-    match from_environment {
-        Ok(Some(precision)) => Ok(*precision),
-        Ok(None) if candle_core::cuda::gemm_reduced_precision_f32() => Ok(Precision::Tf32),
-        Ok(None) => Ok(Precision::default()),
-        Err(text) => bail!("{text}"),
-    }
+    let allowed = match candle_core::cuda::gemm_reduced_precision_f32() {
+        true => Precision::Tf32,
+        false => Precision::default(),
+    };
+    Settings::get().precision_where_allowed(allowed).map_err(Error::msg)
 }
 
 /// The threads that candle would use. Candle asks the system at every call, which takes longer than a small product.
@@ -313,7 +318,7 @@ fn threads() -> usize {
     *THREADS.get_or_init(candle_core::utils::get_num_threads)
 }
 
-/// Dtype and device must agree.
+/// Dtype and device must agree; two handles of one GPU, which have streams of their own, are two devices, as in candle.
 fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() != b.dtype() {
         return Err(Error::DTypeMismatchBinaryOp {
@@ -323,8 +328,8 @@ fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
         }
         .bt());
     }
-    let (lhs, rhs) = (a.device().location(), b.device().location());
-    if lhs != rhs {
+    if !a.device().same_device(b.device()) {
+        let (lhs, rhs) = (a.device().location(), b.device().location());
         return Err(Error::DeviceMismatchBinaryOp { lhs, rhs, op: NAME }.bt());
     }
     Ok(())
@@ -333,7 +338,12 @@ fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
 /// The product by candle's own matmul, for what this crate has no kernel for.
 fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result<Tensor> {
     let shape = result_shape(a.shape(), b.shape())?;
-    let mut product = stock_matmul(a, b, &shape)?;
+    let mut product = stock_matmul(a, b, &shape).map_err(|error| {
+        let (dtype, a, b) = (a.dtype(), a.shape(), b.shape());
+        error.context(format!(
+            "candle's own matmul of {dtype:?} tensors of shapes {a:?} and {b:?}"
+        ))
+    })?;
     if shape.elem_count() == 0 {
         return Ok(product);
     }
@@ -349,15 +359,16 @@ fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result
 fn stock_matmul(a: &Tensor, b: &Tensor, shape: &Shape) -> Result<Tensor> {
     let (a_batch, m, k) = split(a.dims());
     let (b_batch, _, n) = split(b.dims());
-    if k == 0 && a.device().is_cuda() && shape.elem_count() > 0 {
+    let batch = split(shape.dims()).0;
+    if k == 0 {
         // Candle cannot lay out an empty operand anew on a CUDA device; the sum of no products needs none.
-        return Tensor::zeros(shape, a.dtype(), a.device());
+        let a = a.broadcast_as([batch, &[m, k]].concat())?;
+        return a.matmul(&b.broadcast_as([batch, &[k, n]].concat())?);
     }
     if a_batch == b_batch && a_batch.len() <= 2 {
         return plain(a)?.matmul(&plain(b)?);
     }
     // Broadcast operands and more batch dimensions than candle takes: at most one batch dimension is left.
-    let batch = split(shape.dims()).0;
     let product = if b_batch.iter().all(|&dim| dim == 1) {
         let rows = batch.iter().product::<usize>() * m;
         let a = a.broadcast_as([batch, &[m, k]].concat())?;
@@ -432,18 +443,26 @@ impl Op {
 
     fn cpu(
         &self,
+        a: (&CpuStorage, &Layout),
+        b: (&CpuStorage, &Layout),
+        third: Option<(&CpuStorage, &Layout)>,
+    ) -> Result<(CpuStorage, Shape)> {
+        let Some(residual) = &self.residual else {
+            return self.cpu_with(a, b, third, None);
+        };
+        look_at(residual, |seen, layout| match seen {
+            Seen::Cpu(storage) => self.cpu_with(a, b, third, Some((storage, layout))),
+            Seen::Cuda(_) => bail!("the residual is on a CUDA device and the other operands on the CPU"),
+        })
+    }
+
+    fn cpu_with(
+        &self,
         (a, a_layout): (&CpuStorage, &Layout),
         (b, b_layout): (&CpuStorage, &Layout),
         third: Option<(&CpuStorage, &Layout)>,
+        residual: Option<(&CpuStorage, &Layout)>,
     ) -> Result<(CpuStorage, Shape)> {
-        let residual = self.residual.as_ref().map(Tensor::storage_and_layout);
-        let residual = match &residual {
-            Some((storage, layout)) => match &**storage {
-                Storage::Cpu(storage) => Some((storage, *layout)),
-                _ => bail!("the residual is not on the CPU"),
-            },
-            None => None,
-        };
         let terms = self.terms(third, residual);
         let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
         let (a, b) = (a.as_slice::<f32>()?, b.as_slice::<f32>()?);
@@ -457,25 +476,36 @@ impl Op {
             beta: self.beta as f32,
             ..cpu::CpuOperands::new(&a[at.a..], &b[at.b..])
         });
-        let result = cpu::gemm_to_vec(&product.problem, operands, threads()).map_err(Error::wrap)?;
+        let result = cpu::gemm_to_vec(&product.problem, operands, threads()).map_err(|error| {
+            Error::wrap(error).context(format!("the result of shape {:?} cannot be computed", product.shape))
+        })?;
         Ok((CpuStorage::F32(result), product.shape))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(
         &self,
+        a: (&CudaStorage, &Layout),
+        b: (&CudaStorage, &Layout),
+        third: Option<(&CudaStorage, &Layout)>,
+    ) -> Result<(CudaStorage, Shape)> {
+        let Some(residual) = &self.residual else {
+            return self.cuda_with(a, b, third, None);
+        };
+        look_at(residual, |seen, layout| match seen {
+            Seen::Cuda(storage) => self.cuda_with(a, b, third, Some((storage, layout))),
+            Seen::Cpu(_) => bail!("the residual is on the CPU and the other operands on a CUDA device"),
+        })
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_with(
+        &self,
         (a, a_layout): (&CudaStorage, &Layout),
         (b, b_layout): (&CudaStorage, &Layout),
         third: Option<(&CudaStorage, &Layout)>,
+        residual: Option<(&CudaStorage, &Layout)>,
     ) -> Result<(CudaStorage, Shape)> {
-        let residual = self.residual.as_ref().map(Tensor::storage_and_layout);
-        let residual = match &residual {
-            Some((storage, layout)) => match &**storage {
-                Storage::Cuda(storage) => Some((storage, *layout)),
-                _ => bail!("the residual is not on a CUDA device"),
-            },
-            None => None,
-        };
         let terms = self.terms(third, residual);
         let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
         let scalars = cuda::Scalars {
@@ -511,14 +541,14 @@ impl Op {
                 ..self.clone()
             };
             match third {
-                Some(third) => a.detach().apply_op3(&b.detach(), &third.detach(), op),
-                None => a.detach().apply_op2(&b.detach(), op),
+                Some(third) => for_gradients(a).apply_op3(&for_gradients(b), &for_gradients(third), op),
+                None => for_gradients(a).apply_op2(&for_gradients(b), op),
             }
         };
         let after = match &self.residual {
             // What the residual's rounding swallowed cannot be had back by subtraction.
             Some(_) => activation::apply(self.activation, &before()?)?,
-            None => result.detach(),
+            None => for_gradients(result),
         };
         activation::gradient(self.activation, before, &after, grad)
     }

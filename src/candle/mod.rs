@@ -6,8 +6,10 @@
 mod activation;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fallback;
 mod layout;
 mod linear;
+mod look;
 mod matmul;
 mod mlp;
 mod transpose;

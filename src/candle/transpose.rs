@@ -1,10 +1,12 @@
 //! `transpose`, `permute` and `contiguous` at the speed of a copy, and the custom op behind them.
 
+use super::fallback::is_served;
+use super::layout::elements;
 use crate::transpose::{cpu, TransposeProblem};
 use candle_core::shape::{Dim, Dims};
 #[cfg(feature = "cuda")]
 use candle_core::{backend::BackendStorage, cuda_backend::CudaStorageSlice, CudaStorage};
-use candle_core::{bail, CpuStorage, CustomOp1, DType, Device, Error, Layout, Result, Shape, Tensor, D};
+use candle_core::{bail, CpuStorage, CustomOp1, DType, Error, Layout, Result, Shape, Tensor, D};
 
 const NAME: &str = "permute";
 
@@ -12,7 +14,8 @@ const NAME: &str = "permute";
 ///
 /// - `x` is a view with any strides, of any rank; it is not copied first. Where the result already lies in order (a
 ///   dimension of 1, or a view that is transposed back) it shares the storage of `x`, as candle's `contiguous` does.
-/// - Every dtype that candle stores in whole bytes, on the CPU and on CUDA devices; the rest goes to candle.
+/// - Every dtype that candle stores in whole bytes, on the CPU and, with the feature `cuda`, on CUDA devices of compute
+///   capability 8.0 and newer; the rest goes to candle.
 /// - Gradients flow, and arrive contiguous.
 ///
 /// # Errors
@@ -104,10 +107,15 @@ impl TransposeExt for Tensor {
 
 /// `dims` is a permutation of the dimensions of `x`.
 fn permuted(x: &Tensor, dims: Vec<usize>) -> Result<Tensor> {
+    let Some(count) = elements(x.dims()) else {
+        bail!(
+            "{NAME}: a tensor of shape {:?} has more elements than any memory holds",
+            x.shape()
+        );
+    };
     let whole_bytes = !matches!(x.dtype(), DType::F6E2M3 | DType::F6E3M2 | DType::F4);
-    let device = matches!(x.device(), Device::Cpu | Device::Cuda(_));
     // Candle does what is no movement at all without a copy.
-    if !(whole_bytes && device) || x.elem_count() == 0 || x.layout().permute(&dims)?.is_contiguous() {
+    if !whole_bytes || count == 0 || x.layout().permute(&dims)?.is_contiguous() || !is_served(x.device())? {
         let in_order = dims.iter().enumerate().all(|(i, &dim)| i == dim);
         return if in_order {
             x.contiguous()
@@ -134,7 +142,12 @@ impl Permute {
 }
 
 fn cpu_permute<T: Copy + Default + Send + Sync>(problem: &TransposeProblem, src: &[T], start: usize) -> Result<Vec<T>> {
-    let mut dst = vec![T::default(); problem.elements()];
+    let elements = problem.elements();
+    // `vec!` ends the program where there is no memory, but gets it cleared by the system: ask first.
+    if let Err(error) = Vec::<T>::new().try_reserve_exact(elements) {
+        bail!("{NAME}: there is no memory for the {elements} elements of {problem}: {error}");
+    }
+    let mut dst = vec![T::default(); elements];
     cpu::permute(problem, &src[start..], &mut dst).map_err(Error::wrap)?;
     Ok(dst)
 }

@@ -1,7 +1,7 @@
 //! Plans of products, made once.
 
 use super::kernels;
-use super::plan::{cheaper, Plan};
+use super::plan::{cheapest_that, Plan};
 use super::problem::GemmProblem;
 use super::tune;
 use crate::device::CurrentContext;
@@ -18,24 +18,42 @@ static PLANS: PlanCache<Key, Plan> = PlanCache::new();
 ///
 /// # Errors
 ///
-/// As those. Errors are not kept.
+/// As [`Plan::new`] and [`Plan::named`]. Errors are not kept.
 pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str>, measured: bool) -> Result<Plan> {
     let kernel = kernel.map(kernels::find).transpose()?.map(|spec| spec.name);
     PLANS.get_or_make((context.id(), *problem, kernel, measured), |_| match kernel {
-        Some(name) => Plan::named(name, problem, context.info()),
-        None if measured => tune::tune(problem),
+        Some(name) => Plan::named_that(name, problem, context.info(), |plan| usable(plan, context)),
+        // Where measuring fails, on a full card for one, the planner decides, and it is not tried again at every call.
+        None if measured => tune::tune(problem).or_else(|error| {
+            eprintln!("candle-sgemm: a product is planned instead of measured: {error}");
+            automatic(problem, context)
+        }),
         None => automatic(problem, context),
     })
 }
 
-/// [`Plan::new`] with the kernels that this build has machine code for.
+/// [`Plan::new`] with the kernels that this build has machine code for and the device room.
 fn automatic(problem: &GemmProblem, context: &CurrentContext) -> Result<Plan> {
     problem.validate().map_err(Error::Problem)?;
-    let best = Plan::candidates(&problem.folded(), context.info())
-        .filter(Plan::is_built)
-        .min_by(cheaper);
-    match best {
+    let problem = problem.folded();
+    let candidates = Plan::candidates(&problem, context.info());
+    match cheapest_that(candidates, |plan| usable(plan, context))? {
         Some(plan) => Ok(plan),
-        None => Plan::new(problem, context.info()),
+        None => Plan::new(&problem, context.info()),
+    }
+}
+
+/// Whether this build has code of a plan's kernel that the device runs, and the device room for it. Blocks alone always find some, but a cluster lives within one group of
+/// multiprocessors, of which a part of a GPU (a MIG slice, or the share of a process under MPS) may have too few.
+///
+/// # Errors
+///
+/// Whatever the driver reports.
+pub(super) fn usable(plan: &Plan, context: &CurrentContext) -> Result<bool> {
+    let kernel = plan.kernel;
+    match plan.cluster {
+        _ if !plan.is_built(context.info()) => Ok(false),
+        1 => Ok(true),
+        blocks => context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks),
     }
 }

@@ -1,14 +1,14 @@
 //! Kernels that measurement chose, kept in a file of the user's cache folder from one process to the next.
 
 use super::problem::GemmProblem;
+use crate::error::report;
+use crate::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// Names another folder than the user's cache folder for the file.
-pub const CACHE_VARIABLE: &str = "CANDLE_SGEMM_CACHE";
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// What measurement chose for one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,38 +27,100 @@ pub struct Choice {
     pub us: f64,
 }
 
-/// The choices for one GPU, driver and version of this crate, by problem.
+/// The software that a time was measured with, beside this crate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Software {
+    /// The version of CUDA that the driver brings: 1000 × major + 10 × minor, as the driver says it.
+    pub cuda: i32,
+    /// The driver's own version, where the system tells it.
+    pub driver: Option<String>,
+}
+
+impl Software {
+    /// The version of the driver that a text of the system names: its first word of numbers with dots between them.
+    pub fn driver_version_in(text: &str) -> Option<&str> {
+        let is_version = |word: &&str| {
+            let mut parts = word.split('.');
+            word.contains('.') && parts.all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        text.split_whitespace().find(is_version)
+    }
+
+    /// The name of the file of the choices for the GPU of this name.
+    pub fn file_name(&self, gpu: &str) -> String {
+        let (major, minor) = (self.cuda / 1000, self.cuda % 1000 / 10);
+        let driver = self.driver.as_ref().map(|driver| format!("-driver-{driver}"));
+        let driver = driver.unwrap_or_default();
+        let words = format!("{gpu}-cuda-{major}.{minor}{driver}-v{}", env!("CARGO_PKG_VERSION"));
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+        words.chars().map(plain).chain(".json".chars()).collect()
+    }
+}
+
+/// The choices for one GPU, its software and version of this crate, by problem.
 #[derive(Debug)]
 pub struct Choices {
     path: Option<PathBuf>,
-    known: HashMap<String, Choice>,
+    known: RwLock<HashMap<String, Choice>>,
+    /// Held while something is measured.
+    measuring: Mutex<()>,
 }
 
 impl Choices {
-    /// The choices in the user's cache folder (or where [`CACHE_VARIABLE`] points) for the GPU of this name. A file that
+    /// The choices in the user's cache folder (or where [`Settings::cache`] points) for the GPU of this name. A file that
     /// cannot be understood is left out, with a line on stderr; without a cache folder nothing is kept.
-    pub fn of_user(gpu: &str, driver: &str) -> Self {
-        let folder = match std::env::var_os(CACHE_VARIABLE) {
-            Some(folder) => Some(PathBuf::from(folder)),
-            None => dirs::cache_dir().map(|cache| cache.join(env!("CARGO_PKG_NAME"))),
-        };
-        let words = format!("{gpu}-driver-{driver}-v{}", env!("CARGO_PKG_VERSION"));
-        let name: String = words
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
-            .collect();
-        Choices::in_file(folder.map(|folder| folder.join(format!("{name}.json"))))
+    pub fn of_user(gpu: &str, software: &Software) -> Self {
+        let folder = Settings::read()
+            .cache
+            .or_else(|| dirs::cache_dir().map(|cache| cache.join(env!("CARGO_PKG_NAME"))));
+        Choices::in_file(folder.map(|folder| folder.join(software.file_name(gpu))))
     }
 
     /// The choices in this file; kept for the length of this process only if there is none.
     pub fn in_file(path: Option<PathBuf>) -> Self {
         let known = path.as_deref().map(read_or_warn).unwrap_or_default();
-        Choices { path, known }
+        Choices {
+            path,
+            known: RwLock::new(known),
+            measuring: Mutex::default(),
+        }
     }
 
     /// What was chosen for this problem.
-    pub fn get(&self, problem: &GemmProblem) -> Option<&Choice> {
-        self.known.get(&key(problem))
+    pub fn get(&self, problem: &GemmProblem) -> Option<Choice> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(&key(problem)).cloned()
+    }
+
+    /// What `use_choice` makes of the choice for this problem; where there is none that it can use, `measure` makes one, which is
+    /// kept. One thread measures at a time, for two would measure each other, and one problem is measured once. What is known
+    /// can be looked up meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As `measure`; then nothing is kept. A choice that cannot be written to the file is reported on stderr and known in this
+    /// process.
+    pub fn get_or_measure<T, E>(
+        &self,
+        problem: &GemmProblem,
+        use_choice: impl Fn(&Choice) -> Option<T>,
+        measure: impl FnOnce() -> Result<(T, Choice), E>,
+    ) -> Result<T, E> {
+        let known = || self.get(problem).as_ref().and_then(&use_choice);
+        if let Some(found) = known() {
+            return Ok(found);
+        }
+        let _alone = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known() {
+            return Ok(found);
+        }
+        let (found, choice) = measure()?;
+        if let Err(error) = self.insert(problem, choice) {
+            report(format_args!(
+                "cannot keep a kernel choice for the next process: {error}"
+            ));
+        }
+        Ok(found)
     }
 
     /// Keeps a choice. Other processes may do the same at the same time: what they wrote stays.
@@ -66,8 +128,11 @@ impl Choices {
     /// # Errors
     ///
     /// If the file cannot be written; in this process the choice is known all the same.
-    pub fn insert(&mut self, problem: &GemmProblem, choice: Choice) -> io::Result<()> {
-        self.known.insert(key(problem), choice.clone());
+    pub fn insert(&self, problem: &GemmProblem, choice: Choice) -> io::Result<()> {
+        {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            known.insert(key(problem), choice.clone());
+        }
         let Some(path) = &self.path else {
             return Ok(());
         };
@@ -98,10 +163,10 @@ fn read(path: &Path) -> io::Result<HashMap<String, Choice>> {
 fn read_or_warn(path: &Path) -> HashMap<String, Choice> {
     read(path).unwrap_or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound {
-            eprintln!(
-                "candle-sgemm: ignoring the kernel choices in {}: {error}",
+            report(format_args!(
+                "ignoring the kernel choices in {}: {error}",
                 path.display()
-            );
+            ));
         }
         HashMap::new()
     })
@@ -110,6 +175,12 @@ fn read_or_warn(path: &Path) -> HashMap<String, Choice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Far longer than anything here takes: who waits so long waits for ever.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn choice(kernel: &str) -> Choice {
         Choice {
@@ -126,13 +197,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/choices.json");
         let (small, large) = (GemmProblem::row_major(8, 8, 8), GemmProblem::row_major(64, 64, 64));
-        let mut one = Choices::in_file(Some(path.clone()));
-        let mut other = Choices::in_file(Some(path.clone()));
+        let one = Choices::in_file(Some(path.clone()));
+        let other = Choices::in_file(Some(path.clone()));
         one.insert(&small, choice("first")).unwrap();
         other.insert(&large, choice("second")).unwrap();
         let next = Choices::in_file(Some(path));
-        assert_eq!(next.get(&small), Some(&choice("first")));
-        assert_eq!(next.get(&large), Some(&choice("second")));
+        assert_eq!(next.get(&small), Some(choice("first")));
+        assert_eq!(next.get(&large), Some(choice("second")));
         assert_eq!(next.get(&GemmProblem::row_major(8, 8, 9)), None);
     }
 
@@ -170,10 +241,10 @@ mod tests {
         let path = folder.path().join("choices.json");
         fs::write(&path, "{ half a fi").unwrap();
         let problem = GemmProblem::row_major(3, 4, 5);
-        let mut choices = Choices::in_file(Some(path.clone()));
+        let choices = Choices::in_file(Some(path.clone()));
         assert_eq!(choices.get(&problem), None);
         choices.insert(&problem, choice("again")).unwrap();
-        assert_eq!(Choices::in_file(Some(path)).get(&problem), Some(&choice("again")));
+        assert_eq!(Choices::in_file(Some(path)).get(&problem), Some(choice("again")));
     }
 
     #[test]
@@ -182,8 +253,95 @@ mod tests {
         batched.batch_dims = [1, 1, 1, 3];
         batched.a.batch_strides = [0, 0, 0, 32];
         batched.d.batch_strides = [0, 0, 0, 32];
-        let mut choices = Choices::in_file(None);
+        let choices = Choices::in_file(None);
         choices.insert(&batched, choice("folded")).unwrap();
         assert!(choices.get(&GemmProblem::row_major(12, 8, 8)).is_some());
+    }
+
+    /// While something is measured, what is known is found, and nobody else measures.
+    #[test]
+    fn a_measurement_keeps_nobody_from_what_is_known_and_is_made_once() {
+        let choices = Choices::in_file(None);
+        let (known, slow) = (GemmProblem::row_major(2, 3, 4), GemmProblem::row_major(5, 6, 7));
+        choices.insert(&known, choice("known")).unwrap();
+        let name = |choice: &Choice| Some(choice.kernel.clone());
+        let measured = AtomicUsize::new(0);
+        let (begun, wait_for_begin) = mpsc::channel();
+        let (go_on, wait_for_end) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let (choices, slow, measured) = (&choices, &slow, &measured);
+            let first = scope.spawn(move || {
+                choices.get_or_measure(slow, name, || {
+                    begun.send(()).unwrap();
+                    measured.fetch_add(1, Ordering::SeqCst);
+                    wait_for_end
+                        .recv_timeout(PATIENCE)
+                        .expect("the others got on meanwhile");
+                    Ok::<_, ()>(("slow".to_string(), choice("slow")))
+                })
+            });
+            wait_for_begin.recv_timeout(PATIENCE).unwrap();
+            let second = scope.spawn(move || {
+                choices.get_or_measure(slow, name, || {
+                    measured.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, ()>(("again".to_string(), choice("again")))
+                })
+            });
+            let found = choices.get_or_measure(&known, name, || Err("measured what is known"));
+            assert_eq!(found.as_deref(), Ok("known"));
+            go_on.send(()).unwrap();
+            for thread in [first, second] {
+                assert_eq!(thread.join().unwrap().as_deref(), Ok("slow"));
+            }
+        });
+        assert_eq!(measured.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_failed_measurement_keeps_nothing_and_a_choice_of_no_use_is_replaced() {
+        let choices = Choices::in_file(None);
+        let problem = GemmProblem::row_major(2, 3, 4);
+        let usable = |choice: &Choice| (choice.kernel == "new").then_some(());
+        assert_eq!(choices.get_or_measure(&problem, usable, || Err("no")), Err("no"));
+        assert_eq!(choices.get(&problem), None);
+        choices.insert(&problem, choice("of an older build")).unwrap();
+        let measure = || Ok::<_, &str>(((), choice("new")));
+        assert_eq!(choices.get_or_measure(&problem, usable, measure), Ok(()));
+        assert_eq!(choices.get(&problem), Some(choice("new")));
+        assert_eq!(choices.get_or_measure(&problem, usable, || Err("again")), Ok(()));
+    }
+
+    #[test]
+    fn the_file_is_named_after_what_was_measured_with_what() {
+        let software = |driver: Option<&str>| Software {
+            cuda: 12_040,
+            driver: driver.map(String::from),
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(
+            software(Some("550.54.15")).file_name("NVIDIA H100 80GB HBM3"),
+            format!("NVIDIA-H100-80GB-HBM3-cuda-12.4-driver-550.54.15-v{version}.json")
+        );
+        assert_eq!(
+            software(None).file_name("A/B"),
+            format!("A-B-cuda-12.4-v{version}.json")
+        );
+    }
+
+    #[test]
+    fn the_drivers_version_is_read_from_what_the_system_says() {
+        for (text, version) in [
+            ("580.159.04\n", Some("580.159.04")),
+            (
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)\n\
+                 GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n",
+                Some("580.95.05"),
+            ),
+            ("NVRM version: none", None),
+            ("1 . .. 5. .5 a.1", None),
+            ("", None),
+        ] {
+            assert_eq!(Software::driver_version_in(text), version, "{text}");
+        }
     }
 }

@@ -145,7 +145,7 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         Some(_) if split_k > 1 => EXCHANGE_US,
         _ => 0.0,
     };
-    let launch_us = match spec.starts_early() {
+    let launch_us = match spec.starts_early() && device.has_early_starts() {
         true => EARLY_LAUNCH_US,
         false => LAUNCH_US,
     };

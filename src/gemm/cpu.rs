@@ -73,6 +73,15 @@ pub enum CpuGemmError {
     },
     /// Elements of the result share an address, or those of a row are not adjacent.
     Result(OperandLayout),
+    /// The results cannot be allocated.
+    Memory {
+        /// Rows of a result.
+        m: usize,
+        /// Columns of a result.
+        n: usize,
+        /// Results.
+        matrices: u128,
+    },
 }
 
 impl fmt::Display for CpuGemmError {
@@ -95,6 +104,9 @@ impl fmt::Display for CpuGemmError {
                 "elements of the result must not overlap, and those of a row must be adjacent: row stride {}, column stride {}, batch strides {:?}",
                 layout.row_stride, layout.col_stride, layout.batch_strides
             ),
+            CpuGemmError::Memory { m, n, matrices } => {
+                write!(f, "there is no memory for {matrices} results of {m} × {n} FP32 numbers")
+            }
         }
     }
 }
@@ -117,7 +129,7 @@ pub fn gemm(
 ) -> Result<(), CpuGemmError> {
     check(problem, operands, d.len())?;
     let (m, n) = (problem.m, problem.n);
-    if m == 0 || n == 0 || problem.batch() == 0 {
+    if m == 0 || n == 0 || problem.batch_dims.contains(&0) {
         return Ok(());
     }
     let tiling = Tiling::new(problem, threads);
@@ -151,19 +163,35 @@ pub fn gemm(
 ///
 /// # Errors
 ///
-/// As [`gemm()`], or a D that is not dense.
+/// As [`gemm()`], a D that is not dense, or results that cannot be allocated.
 pub fn gemm_to_vec<'a>(
     problem: &GemmProblem,
     operands: impl ExactSizeIterator<Item = CpuOperands<'a>>,
     threads: usize,
 ) -> Result<Vec<f32>, CpuGemmError> {
-    let len = problem.m * problem.n * problem.batch();
+    let matrices = problem.batch_dims.iter().fold(operands.len() as u128, |product, &dim| {
+        product.saturating_mul(dim as u128)
+    });
+    let no_memory = || CpuGemmError::Memory {
+        m: problem.m,
+        n: problem.n,
+        matrices,
+    };
+    let sizes = [problem.m, problem.n].into_iter().chain(problem.batch_dims);
+    let len = match sizes.clone().any(|size| size == 0) {
+        true => 0,
+        false => sizes
+            .clone()
+            .try_fold(1usize, |product, size| product.checked_mul(size))
+            .ok_or_else(no_memory)?,
+    };
     if reach(problem, &problem.d, problem.m, problem.n) != Some(len as i128) {
         return Err(CpuGemmError::Result(problem.d));
     }
-    let mut results = Vec::with_capacity(len * operands.len());
+    let mut results = Vec::new();
+    let all = len.checked_mul(operands.len()).ok_or_else(no_memory)?;
+    results.try_reserve_exact(all).map_err(|_| no_memory())?;
     for operands in operands {
-        results.reserve(len);
         gemm(problem, &operands, &mut results.spare_capacity_mut()[..len], threads)?;
         // SAFETY: D has `len` elements that share no address (`gemm` refuses those) and span `len`, so that it is all of
         // the slice, and `gemm` has written it.
@@ -468,13 +496,20 @@ fn steps(
     batch.chain([(rows, layout.row_stride), (cols, layout.col_stride)])
 }
 
-/// Elements from the first one to the end of the last one; `None` where a stride is negative.
+/// Elements from the first one to the end of the last one; `None` where a stride is negative or the number has no place in
+/// 128 bits.
 fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> Option<i128> {
     if steps(problem, layout, rows, cols).any(|(extent, _)| extent == 0) {
         return Some(0);
     }
-    steps(problem, layout, rows, cols).try_fold(1, |reach, (extent, stride)| {
-        (extent == 1 || stride >= 0).then(|| reach + (extent as i128 - 1) * i128::from(stride))
+    let mut steps = steps(problem, layout, rows, cols).filter(|&(extent, _)| extent > 1);
+    steps.try_fold(1i128, |reach, (extent, stride)| {
+        let stride = i128::from(stride);
+        let last = (extent as i128 - 1).checked_mul(stride)?;
+        if stride < 0 {
+            return None;
+        }
+        reach.checked_add(last)
     })
 }
 
@@ -485,10 +520,11 @@ fn overlaps(problem: &GemmProblem) -> bool {
         .filter(|(extent, _)| *extent > 1)
         .collect();
     steps.sort_unstable_by_key(|&(_, stride)| stride);
-    let mut span = 0;
+    let mut span = 0i128;
     steps.iter().any(|&(extent, stride)| {
-        let within = i128::from(stride) <= span;
-        span += (extent as i128 - 1) * i128::from(stride);
+        let stride = i128::from(stride);
+        let within = stride <= span;
+        span = span.saturating_add((extent as i128 - 1).saturating_mul(stride));
         within
     })
 }
@@ -499,6 +535,65 @@ mod tests {
     use crate::gemm::problem::MAX_BATCH_DIMS;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn layouts_that_reach_beyond_all_numbers_are_refused() {
+        let mut rng = StdRng::seed_from_u64(11);
+        let (a, b) = (random(64, 1), random(64, 2));
+        for _ in 0..2000 {
+            // Sizes and strides of every order of magnitude, the largest ones among them.
+            let mut size = |bits: u32| (u64::MAX >> rng.random_range(64 - bits..64)) as usize;
+            let (m, n, k) = (size(64), size(64), size(64));
+            let batch_dims = [size(64), size(8), 1, size(64)];
+            let mut stride = || (i64::MAX as u64 >> rng.random_range(0..63)) as i64;
+            let mut problem = GemmProblem::new(
+                m,
+                n,
+                k,
+                OperandLayout::strided(stride(), stride()).with_batch_strides([stride(), 0, 0, stride()]),
+                OperandLayout::strided(stride(), stride()).with_batch_strides([stride(), 0, 0, stride()]),
+            );
+            problem.d = OperandLayout::strided(stride(), 1).with_batch_strides([stride(), stride(), 0, stride()]);
+            problem.batch_dims = batch_dims;
+            let sizes = [m, n, k].into_iter().chain(batch_dims);
+            let work: f64 = sizes.map(|size| size as f64).product();
+            let operands = CpuOperands::new(&a, &b);
+            let mut d = [MaybeUninit::new(0f32); 8];
+            // A few elements at distances that a slice may have; whatever else is refused, not computed, and never a panic.
+            let refused = gemm(&problem, &operands, &mut d, 1).is_err();
+            assert!(refused || work < 1e6, "{problem:?}");
+            problem.d = OperandLayout::row_major(n);
+            let refused = gemm_to_vec(&problem, std::iter::once(operands), 1).is_err();
+            assert!(refused || work < 1e6, "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn results_that_no_memory_holds_are_refused_with_their_sizes() {
+        let one = [1f32];
+        let operands = CpuOperands::new(&one, &one);
+        let everywhere = OperandLayout::strided(0, 0);
+        for (m, n, batch) in [
+            (1 << 31, 1 << 31, 1),
+            (1 << 40, 1 << 40, 1),
+            (7, 1 << 29, 1 << 30),
+            (1 << 58, 1, 1),
+        ] {
+            let mut problem = GemmProblem::new(m, n, 1, everywhere, everywhere);
+            problem.batch_dims = [1, 1, 1, batch];
+            problem.d.batch_strides = [0, 0, 0, m.saturating_mul(n).min(1 << 62) as i64];
+            let error = gemm_to_vec(&problem, std::iter::once(operands), 1).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains(&m.to_string()) && text.contains(&n.to_string()) && text.contains(&batch.to_string()),
+                "{text}"
+            );
+        }
+        let problem = GemmProblem::new(1 << 30, 1 << 20, 1, everywhere, everywhere);
+        let many = std::iter::repeat_n(operands, 1 << 10);
+        let error = gemm_to_vec(&problem, many, 1).unwrap_err();
+        assert!(matches!(error, CpuGemmError::Memory { matrices: 1024, .. }), "{error}");
+    }
 
     fn random(len: usize, seed: u64) -> Vec<f32> {
         let mut rng = StdRng::seed_from_u64(seed);

@@ -582,17 +582,18 @@ impl KernelSpec {
     /// Why this kernel cannot compute `problem` on `device`, or `None` if it can. `problem` is folded and valid.
     pub fn refusal(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<String> {
         if let Some(capability) = self.needs.only_capability {
-            if device.compute_capability != capability {
+            if device.code_capability != capability {
                 return Some(format!(
-                    "it is written for compute capability {capability} and the device has {}",
-                    device.compute_capability
+                    "it is written for compute capability {capability} and {}",
+                    device.runs()
                 ));
             }
         }
-        if device.compute_capability < self.needs.min_capability {
+        if device.code_capability < self.needs.min_capability {
             return Some(format!(
-                "it needs compute capability {} and the device has {}",
-                self.needs.min_capability, device.compute_capability
+                "it needs compute capability {} and {}",
+                self.needs.min_capability,
+                device.runs()
             ));
         }
         if self.dynamic_shared > device.shared_per_block {
@@ -1414,57 +1415,57 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_16x128_sm90",
         Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(8),
-        213_120,
+        213_136,
         Cost::measured(0.71, 0.71, 1, 2.8, 0.76),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x64_sm90",
         Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(12),
-        213_184,
+        213_200,
         Cost::measured(0.700, 0.700, 1, 2.7, 0.83),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_32x128_sm90",
         Tile::block(32, 128, 32).warp(32, 64).thread(8, 8).stages(8),
-        229_504,
+        229_520,
         Cost::measured(0.75, 0.75, 1, 3.2, 0.80),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_64x64_sm90",
         Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(8),
-        196_736,
+        196_752,
         Cost::measured(0.757, 0.757, 1, 3.1, 0.83),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x64_sm90",
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
-        213_088,
+        213_104,
         Cost::measured(0.75, 0.75, 1, 3.0, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x128_sm90",
         Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
-        229_456,
+        229_472,
         Cost::measured(0.76, 0.76, 1, 3.8, 0.8),
     ),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_64x64_stream_sm90",
         Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(8),
-        196_736,
+        196_752,
         Cost::measured(0.755, 0.755, 1, 5.2, 0.83),
     )
     .streaming_k(),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x64_stream_sm90",
         Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
-        213_088,
+        213_104,
         Cost::measured(0.745, 0.745, 1, 4.9, 0.8),
     )
     .streaming_k(),
     KernelSpec::ffma_kmajor(
         "ffma_kmajor_128x128_stream_sm90",
         Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
-        229_456,
+        229_472,
         Cost::measured(0.755, 0.755, 1, 6.1, 0.8),
     )
     .streaming_k(),
@@ -1541,69 +1542,69 @@ pub const TABLE: &[KernelSpec] = &[
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x256_sm90",
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_472,
+        229_488,
         Cost::measured(0.773, 0.773, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_nn_sm90",
         [Access::RowVector, Access::RowVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_472,
+        229_488,
         Cost::measured(0.820, 0.820, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_nt_sm90",
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_472,
+        229_488,
         Cost::measured(0.770, 0.770, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tn_sm90",
         [Access::ColVector, Access::RowVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_472,
+        229_488,
         Cost::measured(0.832, 0.832, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x256_tt_sm90",
         [Access::ColVector, Access::ColVector],
         Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_472,
+        229_488,
         Cost::measured(0.805, 0.805, 1, 6.5, 0.75),
     ),
     KernelSpec::ffma_specialized(
         "ffma_specialized_128x128_sm90",
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_168,
+        131_184,
         Cost::measured(0.755, 0.755, 1, 4.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x128_nn_sm90",
         [Access::RowVector, Access::RowVector],
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_168,
+        131_184,
         Cost::measured(0.780, 0.780, 1, 4.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x128_nt_sm90",
         [Access::RowVector, Access::ColVector],
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_168,
+        131_184,
         Cost::measured(0.735, 0.735, 1, 5.0, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x128_tn_sm90",
         [Access::ColVector, Access::RowVector],
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_168,
+        131_184,
         Cost::measured(0.785, 0.785, 1, 4.5, 0.75),
     ),
     KernelSpec::ffma_copied(
         "ffma_specialized_128x128_tt_sm90",
         [Access::ColVector, Access::ColVector],
         Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_168,
+        131_184,
         Cost::measured(0.780, 0.780, 1, 4.5, 0.75),
     ),
     KernelSpec::ffma_direct(

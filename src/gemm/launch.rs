@@ -1,145 +1,26 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
 use super::args::GemmArgs;
-use super::dealt::COUNTER_BYTES;
+use super::cache;
 use super::kernels::SplitK;
 use super::plan::{Addresses, Plan};
-use crate::device::{early_start, early_starts, CurrentContext, KeptScratch};
+use super::workspace::{Keeper, Workspace};
+use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
 use crate::transpose;
-use cudarc::driver::{result, sys};
+use cudarc::driver::sys;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
-/// Scratch memory for the length of one launch.
-struct Workspace {
-    /// Where the workspace begins; 0 where none was asked for. Before it are COUNTER_BYTES bytes of counters.
-    address: sys::CUdeviceptr,
-    /// Whether it was allocated for this launch, and is freed in the stream's order.
-    for_once: bool,
-}
-
-/// So much a stream may keep: what stream-K takes on 132 multiprocessors with the larger tile.
-const MAX_KEPT_BYTES: usize = 34 << 20;
-
-impl Workspace {
-    /// Allocating and freeing in stream order takes the device 1.4 to 1.8 µs a launch on an H100. So the first few streams
-    /// keep what their kernels ask for, in `kept`. A capture allocates, because its graph may run beside the stream; so does
-    /// what is larger than a kernel's own needs.
-    ///
-    /// `counted`: the kernel wants the counters before its workspace to be 0, as it leaves them.
-    fn allocate(
-        bytes: usize,
-        counted: bool,
-        kept: Option<&mut KeptScratch>,
-        context: &CurrentContext,
-        stream: sys::CUstream,
-    ) -> Result<Self> {
-        if bytes == 0 {
-            return Ok(Workspace {
-                address: 0,
-                for_once: false,
-            });
-        }
-        let bytes = COUNTER_BYTES + bytes;
-        let Some(kept) = kept else {
-            let address = allocate(bytes, context, stream)?;
-            if counted {
-                clear(address, COUNTER_BYTES, stream)?;
-            }
-            return Ok(Workspace {
-                address: address + COUNTER_BYTES as u64,
-                for_once: true,
-            });
-        };
-        if kept.bytes < bytes {
-            let address = allocate(bytes, context, stream)?;
-            // All of it, not the counters alone: kernels may look at flags here that nobody has raised yet. What those say does
-            // not matter, but that memory was never written would be reported by the tools that look for it.
-            clear(address, bytes, stream)?;
-            let small = std::mem::replace(kept, KeptScratch { address, bytes });
-            if small.bytes > 0 {
-                free(small.address, stream)?;
-            }
-        }
-        Ok(Workspace {
-            address: kept.address + COUNTER_BYTES as u64,
-            for_once: false,
-        })
-    }
-
-    fn free(self, stream: sys::CUstream) -> Result<()> {
-        match self.for_once {
-            true => free(self.address - COUNTER_BYTES as u64, stream),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Gives back what a stream keeps, in the stream's order: before it is destroyed.
-pub(super) fn forget(stream: sys::CUstream, context: &CurrentContext) -> Result<()> {
-    let Some(id) = id_outside_captures(stream) else {
-        return Ok(());
-    };
-    match context.forget_scratch(id) {
-        Some(kept) if kept.bytes > 0 => free(kept.address, stream),
-        _ => Ok(()),
-    }
-}
-
-/// The driver's number for a stream, unless it is being captured, or is the handle that stands for another stream in
-/// every thread.
-fn id_outside_captures(stream: sys::CUstream) -> Option<u64> {
-    /// `CU_STREAM_PER_THREAD`
-    const PER_THREAD: usize = 2;
-    if stream as usize == PER_THREAD {
-        return None;
-    }
-    let mut id = 0;
-    // SAFETY: the stream is alive for the length of this call (the caller of `launch` vouches for it), and `id` outlives it.
-    unsafe {
-        let status = result::stream::is_capturing(stream).ok()?;
-        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            return None;
-        }
-        sys::cuStreamGetId(stream, &mut id).result().ok()?;
-    }
-    Some(id)
-}
-
-fn allocate(bytes: usize, context: &CurrentContext, stream: sys::CUstream) -> Result<sys::CUdeviceptr> {
-    // SAFETY: the stream is alive for the length of this call (the caller of `launch` vouches for it), and the pool for
-    // that of the context.
-    unsafe {
-        match context.scratch_pool() {
-            Some(pool) => result::mem_pool::alloc_async(pool, bytes, stream),
-            None => result::malloc_async(stream, bytes),
-        }
-    }
-    .map_err(|e| Error::driver("allocating the workspace of a product", e))
-}
-
-/// Clears memory that was allocated on this stream just now, or frees it.
-fn clear(address: sys::CUdeviceptr, bytes: usize, stream: sys::CUstream) -> Result<()> {
-    // SAFETY: the memory has at least so many bytes, and nobody else knows of it.
-    unsafe { result::memset_d8_async(address, 0, bytes, stream) }.map_err(|error| {
-        // The first error is the one to report.
-        let _ = free(address, stream);
-        Error::driver("clearing the workspace of a product", error)
-    })
-}
-
-fn free(address: sys::CUdeviceptr, stream: sys::CUstream) -> Result<()> {
-    // SAFETY: the address came from `allocate` on this stream, and what uses it was queued there before this.
-    unsafe { result::free_async(address, stream) }.map_err(|e| Error::driver("freeing the workspace of a product", e))
-}
-
 /// Queues `plan` on `stream` and returns at once.
 ///
-/// Nothing is synchronised and memory is only allocated in stream order, so a launch can be captured into a CUDA graph. A
-/// stream keeps the few megabytes that some kernels need for their blocks' partial sums.
+/// Nothing is synchronised and memory is only allocated in stream order, so a launch can be captured into a CUDA graph, the
+/// first one of a process as well. A stream keeps the few megabytes that some kernels need for their blocks' partial sums. A
+/// graph owns those of the launches that were captured into it: they are freed when it and all that was made of it are gone.
+/// So two executables of one graph must not run at the same time, as they could not anyway: they would write the same D. Where
+/// there is no memory for a workspace, another plan is launched that needs none.
 ///
 /// # Safety
 ///
@@ -154,25 +35,21 @@ fn free(address: sys::CUdeviceptr, stream: sys::CUstream) -> Result<()> {
 /// [`Error::NotBuilt`] where this build lacks the kernel for the device, [`Error::Driver`] with the driver's message.
 pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream: sys::CUstream) -> Result<()> {
     let context = CurrentContext::get()?;
-    let slot = match plan.workspace_bytes {
-        1..=MAX_KEPT_BYTES => id_outside_captures(stream).and_then(|id| context.kept_scratch(id)),
-        _ => None,
-    };
-    // Held until the launch is queued: another thread's launch on this stream may free the memory for a larger one only
-    // after that.
-    let mut kept = slot
-        .as_ref()
-        .map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
-    let counted = matches!(plan.kernel.split_k, SplitK::Dealt(_));
-    let workspace = match Workspace::allocate(plan.workspace_bytes, counted, kept.as_deref_mut(), &context, stream) {
+    if plan.workspace_bytes == 0 {
+        // SAFETY: as the caller vouches; no workspace is the size of this plan's.
+        return unsafe { launch_in(&Workspace::NONE, plan, at, alpha, beta, &context, stream) };
+    }
+    let keeper = Keeper::of(stream, plan.workspace_bytes, &context)?;
+    let mut kept = keeper
+        .kept()
+        .map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner));
+    let counts = matches!(plan.kernel.split_k, SplitK::Dealt(_)) || plan.stream_k.is_some();
+    let workspace = match keeper.workspace(plan.workspace_bytes, counts, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {
-            // Without room for copies of its operands a product runs on them as they lie.
+            // On a full card a product runs without: with k whole, on operands as they lie.
             drop(kept);
-            let other = match plan.repacks {
-                [None, None] => None,
-                _ => plan.without_repacks(context.info()),
-            };
+            let other = plan.without_workspace(context.info(), |plan| cache::usable(plan, &context))?;
             return match other {
                 // SAFETY: as the caller vouches: it is the same product.
                 Some(other) => unsafe { launch(&other, at, alpha, beta, stream) },
@@ -224,7 +101,7 @@ unsafe fn launch_in(
     }
     // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
     let early = kernel.starts_early() && early_starts(context.info());
-    let mut attributes = [cluster_attribute(plan.cluster), early_start()];
+    let mut attributes = [clusters_of(plan.cluster), early_start()];
     let first = usize::from(plan.cluster == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
@@ -251,15 +128,4 @@ fn next_epoch() -> u64 {
     static NEXT: OnceLock<AtomicU64> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(std::process::id())));
     next.fetch_add(1, Ordering::Relaxed) << 2
-}
-
-/// That so many blocks, neighbours along x, are a cluster.
-fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
-    let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
-    value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
-    sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-        pad: [0; 4],
-        value,
-    }
 }

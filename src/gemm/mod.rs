@@ -17,7 +17,11 @@ pub mod stream_k;
 pub mod tensor_map;
 #[cfg(feature = "cuda")]
 pub mod tune;
+#[cfg(feature = "cuda")]
+mod workspace;
 
 pub use kernels::{KernelSpec, TABLE};
 pub use plan::{explain, Plan};
 pub use problem::{Access, Activation, Combine, DType, Epilogue, GemmProblem, OperandLayout, Precision};
+#[cfg(feature = "cuda")]
+pub(crate) use workspace::Lane;

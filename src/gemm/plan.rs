@@ -5,7 +5,7 @@ use super::args::{GemmArgs, GemmOperand};
 use super::cost::predict_us;
 use super::dealt::{Dealt, COUNTER_BYTES};
 use super::kernels::{self, Arithmetic, CopyBox, Grid, KernelSpec, SplitK};
-use super::problem::{Access, GemmProblem, OperandLayout, Precision};
+use super::problem::{Access, GemmProblem, OperandLayout, Precision, MAX_OVERSHOOT};
 use super::repack::{self, Repacks};
 use super::stream_k::StreamK;
 use super::tensor_map::TensorMap;
@@ -15,13 +15,11 @@ use std::fmt;
 
 /// CUDA's limit for the y and z dimensions of a grid; kernels loop over what lies beyond.
 const MAX_GRID_YZ: usize = 65_535;
+const _: () = assert!(MAX_GRID_YZ <= MAX_OVERSHOOT, "a block's next matrix is so much further");
 
 /// Rows of tiles that kernels which choose their own tiles walk together, so that blocks that run at the same time share
 /// B in the L2.
 const GROUP_M: u32 = 8;
-
-/// The first compute capability whose blocks can form clusters.
-const CLUSTERS_SINCE: u32 = 90;
 
 /// Sums of so few products err by little but what each product loses, and there the three TF32 products of split operands
 /// lose more than FP32 multiply-adds.
@@ -59,6 +57,8 @@ pub enum Cut {
 pub struct Plan {
     /// The kernel.
     pub kernel: &'static KernelSpec,
+    /// Whether it was asked for by name, so that no other may take its place.
+    pub by_name: bool,
     /// The problem as the kernel gets it: folded, with the layouts of operands that are written anew.
     pub problem: GemmProblem,
     /// Operands that are written anew, into the workspace, before the kernel starts.
@@ -118,7 +118,7 @@ impl Plan {
         let problem = problem.folded();
         match Plan::candidates(&problem, device).min_by(cheaper) {
             Some(plan) => Ok(plan),
-            None => Plan::forced(&kernels::TABLE[0], problem, device),
+            None => Plan::forced(&kernels::TABLE[0], problem, device, |_| Ok(true)),
         }
     }
 
@@ -136,22 +136,48 @@ impl Plan {
             })
     }
 
-    /// The best plan for the same problem that writes no operand anew, if there is one.
-    #[cfg(feature = "cuda")]
-    pub(super) fn without_repacks(&self, device: &DeviceInfo) -> Option<Plan> {
+    /// The problem with operands as they lie, before any is written anew.
+    #[cfg(any(feature = "cuda", test))]
+    pub(super) fn as_it_lies(&self) -> GemmProblem {
         let mut problem = self.problem;
         let [a, b] = &self.repacks;
         problem.a = a.map_or(problem.a, |repack| repack.from);
         problem.b = b.map_or(problem.b, |repack| repack.from);
-        Plan::candidates(&problem, device)
-            .filter(|plan| plan.repacks == [None; 2] && plan.is_built())
-            .min_by(cheaper)
+        problem
     }
 
-    /// Whether this build has machine code for the kernel.
+    /// The best plan for the same problem that needs no workspace, and fits: with k whole and operands as they lie. A kernel that
+    /// was asked for by name stays.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `fits` fails with.
+    #[cfg(any(feature = "cuda", test))]
+    pub(super) fn without_workspace(
+        &self,
+        device: &DeviceInfo,
+        fits: impl FnMut(&Plan) -> Result<bool>,
+    ) -> Result<Option<Plan>> {
+        let problem = self.as_it_lies();
+        let spare = |plan: &Plan| plan.workspace_bytes == 0;
+        Ok(match self.by_name {
+            true => {
+                let variants = Plan::variants(self.kernel, problem, device).filter(spare);
+                cheapest_that(variants, fits)?.map(Plan::asked_for)
+            }
+            false => cheapest_that(Plan::candidates(&problem, device).filter(spare), fits)?,
+        })
+    }
+
+    /// The same, its kernel asked for by name.
+    fn asked_for(self) -> Self {
+        Plan { by_name: true, ..self }
+    }
+
+    /// Whether this build has code of the kernel that runs on `device`.
     #[cfg(feature = "cuda")]
-    pub fn is_built(&self) -> bool {
-        crate::modules::module(self.kernel.file).is_some()
+    pub fn is_built(&self, device: &DeviceInfo) -> bool {
+        device.code_capability > 0 && crate::modules::module(self.kernel.file).is_some()
     }
 
     /// The kernel of this name, whether or not it is a good choice.
@@ -161,21 +187,47 @@ impl Plan {
     /// As [`Plan::new`], and [`Error::UnknownKernel`], and [`Error::Refused`] with the reason if this kernel cannot
     /// take the problem.
     pub fn named(name: &str, problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
-        let spec = kernels::find(name)?;
-        problem.validate().map_err(Error::Problem)?;
-        Plan::forced(spec, problem.folded(), device)
+        Plan::named_that(name, problem, device, |_| Ok(true))
     }
 
-    fn forced(spec: &'static KernelSpec, problem: GemmProblem, device: &DeviceInfo) -> Result<Self> {
-        match spec.refusal(&problem, device) {
-            Some(reason) => Err(Error::Refused {
-                kernel: spec.name,
-                reason,
-            }),
-            None => Ok(Plan::variants(spec, problem, device)
-                .min_by(cheaper)
-                .unwrap_or_else(|| Plan::with(spec, problem, [None; 2], device, Cut::Whole))),
+    /// The same with the best cut of k for which there is room on the device, as `fits` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::named`], whatever `fits` fails with, and [`Error::Refused`] if there is no room for any.
+    pub fn named_that(
+        name: &str,
+        problem: &GemmProblem,
+        device: &DeviceInfo,
+        fits: impl FnMut(&Plan) -> Result<bool>,
+    ) -> Result<Self> {
+        let spec = kernels::find(name)?;
+        problem.validate().map_err(Error::Problem)?;
+        Plan::forced(spec, problem.folded(), device, fits).map(Plan::asked_for)
+    }
+
+    fn forced(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        device: &DeviceInfo,
+        fits: impl FnMut(&Plan) -> Result<bool>,
+    ) -> Result<Self> {
+        let refused = |reason| Error::Refused {
+            kernel: spec.name,
+            reason,
+        };
+        if let Some(reason) = spec.refusal(&problem, device) {
+            return Err(refused(reason));
         }
+        let variants = || Plan::variants(spec, problem, device);
+        cheapest_that(variants(), fits)?.ok_or_else(|| {
+            let blocks = variants().map(|plan| plan.cluster).min().unwrap_or(1);
+            refused(format!(
+                "it needs clusters of {blocks} blocks with {} bytes of shared memory each, and those multiprocessors of the \
+                 device that this process may use have no room for one",
+                spec.dynamic_shared
+            ))
+        })
     }
 
     /// This kernel with k whole and with every cut of k that may pay and leaves no slice empty.
@@ -198,7 +250,7 @@ impl Plan {
         let units = spec.units(&problem);
         let steps = problem.k.div_ceil(spec.tile.bk as usize);
         match spec.split_k {
-            SplitK::Cluster if device.compute_capability >= CLUSTERS_SINCE => clusters = &CLUSTER_SPLITS,
+            SplitK::Cluster if device.has_clusters() => clusters = &CLUSTER_SPLITS,
             SplitK::StreamK => stream = Some(StreamK::ways(units, steps, device.sm_count.max(1))),
             SplitK::Cluster | SplitK::Never | SplitK::Dealt(_) => {}
         }
@@ -264,6 +316,7 @@ impl Plan {
         }
         Plan {
             kernel: spec,
+            by_name: false,
             problem,
             repacks,
             grid,
@@ -288,6 +341,11 @@ impl Plan {
             _ => self.k_slice as usize,
         };
         length.div_ceil(self.kernel.chains as usize)
+    }
+
+    /// Whether an operand is written anew beforehand.
+    pub fn is_repacked(&self) -> bool {
+        self.repacks.iter().any(Option::is_some)
     }
 
     /// What plans are compared by: the predicted time, and for small results the length of the chains.
@@ -349,8 +407,8 @@ impl Plan {
         ])
     }
 
-    /// The argument of the kernel: this plan with addresses and scalars. The workspace comes after [`COUNTER_BYTES`] bytes of
-    /// counters. Pure, so that it can be checked anywhere; a launch adds its epoch.
+    /// The argument of the kernel: this plan with addresses and scalars. The workspace comes after the ticket and
+    /// [`COUNTER_BYTES`] bytes of counters. Pure, so that it can be checked anywhere; a launch adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
         let (m, n, k, dtype) = (problem.m, problem.n, problem.k, problem.dtype);
@@ -462,68 +520,86 @@ pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
     x.weight().total_cmp(&y.weight())
 }
 
-/// What the planner makes of a problem: every row of the table with its predicted time or the reason of its refusal,
-/// and the choice. Its `Display` prints a table.
+/// The best of these plans that fits. They are asked in the order of plans, so that few are: to answer may mean to load a
+/// kernel.
+///
+/// # Errors
+///
+/// Whatever `fits` fails with.
+pub(super) fn cheapest_that(
+    plans: impl Iterator<Item = Plan>,
+    mut fits: impl FnMut(&Plan) -> Result<bool>,
+) -> Result<Option<Plan>> {
+    let mut plans: Vec<Plan> = plans.collect();
+    plans.sort_by(cheaper);
+    for plan in plans {
+        if fits(&plan)? {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
+}
+
+/// What the planner makes of a problem: the choice, the other kernels by their predicted times, and the reasons of those that
+/// are out. Its `Display` prints a table.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The plan that [`Plan::new`] returns, or its error.
     pub choice: Result<Plan>,
-    /// Every row of the table with its predicted time, or why it is out.
-    pub candidates: Vec<(&'static KernelSpec, std::result::Result<f64, String>)>,
-    /// The best plans that write an operand anew, one a kernel.
-    pub repacked: Vec<Plan>,
+    /// The best plan of each kernel on operands as they lie, and the best with operands written anew: the choice first, then by
+    /// predicted time.
+    pub candidates: Vec<Plan>,
+    /// Every row of the table that has no plan on operands as they lie, and why; empty for a problem that has no plan at all.
+    pub refused: Vec<(&'static KernelSpec, String)>,
 }
 
 /// Shows how [`Plan::new`] decides.
 pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
-    let choice = Plan::new(problem, device);
+    let mut explanation = Explanation {
+        choice: Plan::new(problem, device),
+        candidates: Vec::new(),
+        refused: Vec::new(),
+    };
+    if problem.validate().is_err() {
+        return explanation;
+    }
     let folded = problem.folded();
-    let candidates = kernels::TABLE
-        .iter()
-        .map(|spec| {
-            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
-            let reason = spec.refusal(&folded, device).or_else(by_name);
-            let verdict = match reason.or_else(|| disregarded(spec, &folded)) {
-                Some(reason) => Err(reason),
-                None => Ok(Plan::variants(spec, folded, device)
-                    .map(|plan| plan.predicted_us)
-                    .fold(f64::INFINITY, f64::min)),
-            };
-            (spec, verdict)
-        })
-        .collect();
-    let mut repacked: Vec<Plan> = Vec::new();
-    if folded.validate().is_ok() {
-        for plan in Plan::candidates(&folded, device).filter(|plan| plan.repacks != [None; 2]) {
-            match repacked.iter_mut().find(|other| other.kernel.name == plan.kernel.name) {
-                Some(other) if cheaper(&plan, other).is_lt() => *other = plan,
-                Some(_) => {}
-                None => repacked.push(plan),
-            }
+    for plan in Plan::candidates(&folded, device) {
+        let of_its_kind =
+            |other: &&mut Plan| other.kernel.name == plan.kernel.name && other.is_repacked() == plan.is_repacked();
+        match explanation.candidates.iter_mut().find(of_its_kind) {
+            Some(other) if cheaper(&plan, other).is_lt() => *other = plan,
+            Some(_) => {}
+            None => explanation.candidates.push(plan),
         }
     }
-    Explanation {
-        choice,
-        candidates,
-        repacked,
-    }
+    let chosen = |plan: &Plan| explanation.choice.as_ref() == Ok(plan);
+    explanation.candidates.sort_by(|x, y| {
+        let by_time = x.predicted_us.total_cmp(&y.predicted_us);
+        chosen(y).cmp(&chosen(x)).then(by_time)
+    });
+    explanation.refused = kernels::TABLE
+        .iter()
+        .filter_map(|spec| {
+            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
+            let reason = spec.refusal(&folded, device).or_else(by_name);
+            Some((spec, reason.or_else(|| disregarded(spec, &folded))?))
+        })
+        .collect();
+    explanation
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (spec, verdict) in &self.candidates {
-            match verdict {
-                Ok(us) => writeln!(f, "  {:<40} {us:>10.1} µs", spec.name)?,
-                Err(reason) => writeln!(f, "  {:<40} {:>10}    {reason}", spec.name, "-")?,
-            }
+        for plan in &self.candidates {
+            let way = match plan.is_repacked() {
+                true => " with operands written anew",
+                false => "",
+            };
+            writeln!(f, "  {:<40} {:>10.1} µs{way}", plan.kernel.name, plan.predicted_us)?;
         }
-        for plan in &self.repacked {
-            let name = plan.kernel.name;
-            writeln!(
-                f,
-                "  {name:<40} {:>10.1} µs with operands written anew",
-                plan.predicted_us
-            )?;
+        for (spec, reason) in &self.refused {
+            writeln!(f, "  {:<40} {:>10}    {reason}", spec.name, "-")?;
         }
         match &self.choice {
             Ok(plan) => write!(f, "chosen: {plan}"),
@@ -535,7 +611,9 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::problem::{Activation, DType, MAX_BATCH_DIMS};
+    use crate::gemm::problem::{Activation, DType, MAX_BATCH_DIMS, MAX_SIZE};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
 
     #[test]
     fn every_kernel_that_a_plan_names_takes_its_problem() {
@@ -556,6 +634,87 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Clusters, early starts and one architecture's own kernels are not to be had from PTX of an older architecture.
+    #[test]
+    fn code_of_an_older_architecture_is_planned_as_such() {
+        let from_ptx = DeviceInfo {
+            code_capability: 80,
+            ..DeviceInfo::H100
+        };
+        for precision in Precision::ALL {
+            for (m, n, k) in [(1, 4096, 4096), (16, 512, 8192), (64, 64, 16384), (300, 700, 900)] {
+                let mut problem = GemmProblem::row_major(m, n, k);
+                problem.precision = precision;
+                assert!(
+                    Plan::candidates(&problem, &DeviceInfo::H100).any(|plan| plan.cluster > 1),
+                    "{m} × {n} × {k} has plans with clusters"
+                );
+                for plan in Plan::candidates(&problem, &from_ptx) {
+                    assert!(plan.cluster == 1 && plan.split_k == 1, "{plan}");
+                    assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
+                }
+                for spec in kernels::TABLE {
+                    for plan in Plan::variants(spec, problem, &from_ptx)
+                        .filter(|plan| spec.refusal(&plan.problem, &from_ptx).is_none())
+                    {
+                        assert_eq!(plan.cluster, 1, "{plan}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_product_has_a_plan_without_a_workspace() {
+        let mut problems = Vec::new();
+        for (m, n, k) in [
+            (1, 4096, 4096),
+            (16, 4096, 4096),
+            (512, 14336, 4096),
+            (577, 4097, 1023),
+            (5, 3, 100_000),
+        ] {
+            let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+            for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
+                problems.push(GemmProblem::new(m, n, k, a, b));
+            }
+        }
+        let (mut had_one, mut by_name) = (0, 0);
+        for mut problem in problems {
+            for precision in Precision::ALL {
+                problem.precision = precision;
+                for plan in Plan::candidates(&problem, &DeviceInfo::H100).filter(|plan| plan.workspace_bytes > 0) {
+                    had_one += 1;
+                    let other = plan
+                        .without_workspace(&DeviceInfo::H100, |_| Ok(true))
+                        .unwrap()
+                        .unwrap();
+                    assert_eq!(
+                        (other.workspace_bytes, other.repacks),
+                        (0, [None; 2]),
+                        "{plan}: {other}"
+                    );
+                    assert_eq!(
+                        (other.problem.a, other.problem.b),
+                        (problem.a, problem.b),
+                        "{plan}: {other}"
+                    );
+                    if plan.stream_k.is_some() && plan.repacks == [None; 2] {
+                        by_name += 1;
+                        let other = plan
+                            .asked_for()
+                            .without_workspace(&DeviceInfo::H100, |_| Ok(true))
+                            .unwrap()
+                            .unwrap();
+                        assert_eq!(other.kernel.name, plan.kernel.name);
+                        assert_eq!((other.workspace_bytes, other.by_name), (0, true), "{plan}: {other}");
+                    }
+                }
+            }
+        }
+        assert!(had_one > 100 && by_name > 10, "{had_one}, {by_name}");
     }
 
     #[test]
@@ -765,6 +924,261 @@ mod tests {
         assert_eq!(plan.grid, [1, 65_535, 1]);
     }
 
+    /// A device that has room for no clusters of some sizes, of some kernels.
+    #[test]
+    fn where_a_plan_has_no_room_the_next_best_is_taken() {
+        let mut rng = StdRng::seed_from_u64(8);
+        let (mut without, mut others) = (0, 0);
+        for _ in 0..300 {
+            let size = |rng: &mut StdRng| 1usize << rng.random_range(0..14);
+            let (m, n, k) = (size(&mut rng), size(&mut rng), size(&mut rng));
+            let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+            problem.precision = Precision::ALL[rng.random_range(0..3)];
+            let most = [1, 2, 4, 8][rng.random_range(0..4)];
+            let fits =
+                |plan: &Plan| plan.cluster <= most && (plan.cluster == 1 || plan.kernel.dynamic_shared < 200_000);
+            let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+            let mut asked: Vec<Plan> = Vec::new();
+            let chosen = cheapest_that(candidates(), |plan| {
+                asked.push(*plan);
+                Ok(fits(plan))
+            });
+            let chosen = chosen.unwrap().unwrap();
+            assert_eq!(Some(chosen), candidates().filter(fits).min_by(cheaper));
+            assert!(
+                asked.is_sorted_by(|x, y| cheaper(x, y).is_le()),
+                "the best is asked first"
+            );
+            let (last, before) = asked.split_last().unwrap();
+            assert!(
+                *last == chosen && !before.iter().any(fits),
+                "none is asked after the first that fits"
+            );
+            others += usize::from(!before.is_empty());
+            without += usize::from(before.is_empty());
+        }
+        assert!(
+            without > 0 && others > 20,
+            "{without} first choices and {others} others"
+        );
+        let problem = GemmProblem::row_major(64, 64, 64);
+        let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+        assert_eq!(cheapest_that(candidates(), |_| Ok(false)), Ok(None));
+        let error = Error::Problem("of the driver".into());
+        assert_eq!(cheapest_that(candidates(), |_| Err(error.clone())), Err(error));
+    }
+
+    #[test]
+    fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none() {
+        let problem = GemmProblem::new(
+            64,
+            64,
+            8192,
+            OperandLayout::row_major(8192),
+            OperandLayout::col_major(8192),
+        );
+        let with = |precision| {
+            let mut with = problem;
+            with.precision = precision;
+            with
+        };
+        let named = |name: &str, precision, most: u32| {
+            Plan::named_that(name, &with(precision), &DeviceInfo::H100, |plan| {
+                Ok(plan.cluster <= most)
+            })
+        };
+        let free = named("ffma_64x64", Precision::Fp32Strict, 8).unwrap();
+        assert!(free.cluster > 4, "{free}");
+        for most in [1, 2, 4] {
+            let plan = named("ffma_64x64", Precision::Fp32Strict, most).unwrap();
+            assert!(plan.kernel.name == "ffma_64x64" && plan.cluster <= most, "{plan}");
+        }
+        let mut refused = 0;
+        for spec in kernels::TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Pairs(_))) {
+            if spec.refusal(&with(Precision::Tf32), &DeviceInfo::H100).is_some() {
+                continue;
+            }
+            assert_eq!(named(spec.name, Precision::Tf32, 2).unwrap().cluster, 2);
+            let error = named(spec.name, Precision::Tf32, 1).unwrap_err().to_string();
+            assert!(
+                error.contains(spec.name) && error.contains("clusters of 2 blocks"),
+                "{error}"
+            );
+            refused += 1;
+        }
+        assert!(refused > 0);
+    }
+
+    #[test]
+    fn a_plan_knows_the_problem_as_it_lies() {
+        let problem = GemmProblem::row_major(4097, 4097, 4097);
+        let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
+        assert!(plan.is_repacked() && plan.problem != problem, "{plan}");
+        assert_eq!(plan.as_it_lies(), problem);
+    }
+
+    /// What a kernel counts with, beyond the end of m, n, k or the batch.
+    #[test]
+    fn no_kernel_counts_beyond_32_bits() {
+        let declared = include_str!("../../cuda/common/gemm_args.cuh");
+        assert!(declared.contains(&format!("kMaxOvershoot = {MAX_OVERSHOOT};")));
+        assert_eq!(MAX_SIZE + MAX_OVERSHOOT, i32::MAX as usize);
+        // What a block of a dot kernel takes of k at once: GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, …), a vector a lane.
+        const VECTOR: u32 = 4;
+        let steps = include_str!("../../cuda/ffma/gemv.cu").lines().filter_map(|line| {
+            let of: Vec<&str> = line.strip_prefix("GEMV_DOT(")?.split(", ").collect();
+            Some((
+                of[0],
+                of[3].parse::<u32>().ok()? * 32 * VECTOR * of[4].parse::<u32>().ok()?,
+            ))
+        });
+        let steps: Vec<(&str, u32)> = steps.collect();
+        assert_eq!(
+            steps.len(),
+            kernels::TABLE
+                .iter()
+                .filter(|spec| spec.name.starts_with("gemv_dot"))
+                .count()
+        );
+        for (name, step) in steps {
+            assert!(i32::MAX as usize - MAX_SIZE >= step as usize, "{name} takes {step}");
+        }
+        for spec in kernels::TABLE {
+            let tile = spec.tile;
+            let most = tile.bm.max(tile.bn).max(tile.bk * tile.stages);
+            assert!(i32::MAX as usize - MAX_SIZE >= most as usize, "{}", spec.name);
+            // Blocks that walk rows of tiles together count the tiles of GROUP_M rows.
+            if spec.grid != Grid::Tiles && spec.file != "ffma/gemv" {
+                assert!(
+                    GROUP_M as usize * MAX_SIZE.div_ceil(tile.bn as usize) <= i32::MAX as usize,
+                    "{}",
+                    spec.name
+                );
+            }
+        }
+    }
+
+    /// A size near one of the limits, or of any magnitude.
+    fn extreme(rng: &mut StdRng) -> usize {
+        match rng.random_range(0..4) {
+            0 => MAX_SIZE - rng.random_range(0..70),
+            1 => 1,
+            2 => (1usize << rng.random_range(0..31)) - rng.random_range(0..2),
+            _ => rng.random_range(1..5000),
+        }
+        .clamp(1, MAX_SIZE)
+    }
+
+    /// A valid problem of extreme sizes, with strides that may be anything.
+    fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
+        fn layout(rng: &mut StdRng, rows: usize, cols: usize) -> OperandLayout {
+            // Half of the operands are such as the copy engine reads.
+            let (across, batch_strides, align) = if rng.random() {
+                let strides = [0, 16, 1 << 20, 1 << 37];
+                let batch = std::array::from_fn(|_| strides[rng.random_range(0..strides.len())]);
+                (cols.max(rows).next_multiple_of(4) as i64, batch, 16)
+            } else {
+                let matrix = rows.saturating_mul(cols).min(i64::MAX as usize) as i64;
+                let strides = [0, 1, -1, cols as i64, matrix, i64::MIN, i64::MAX, rng.random()];
+                let mut any = || strides[rng.random_range(0..strides.len())];
+                (any(), std::array::from_fn(|_| any()), 4)
+            };
+            let layout = match rng.random_range(0..5) {
+                0 => OperandLayout::strided(across, across),
+                1 | 2 => OperandLayout::strided(1, across),
+                _ => OperandLayout::strided(across, 1),
+            };
+            layout.with_batch_strides(batch_strides).with_align(align)
+        }
+        let (m, n, k) = (extreme(rng), extreme(rng), extreme(rng));
+        let mut problem = GemmProblem::new(m, n, k, layout(rng, m, k), layout(rng, k, n));
+        problem.d = OperandLayout {
+            col_stride: 1,
+            ..layout(rng, m, n)
+        };
+        let mut left = if rng.random() { extreme(rng) } else { 1 };
+        for dim in (0..MAX_BATCH_DIMS).rev() {
+            problem.batch_dims[dim] = if dim == 0 || rng.random() {
+                left
+            } else {
+                (1usize << rng.random_range(0..16)).min(left)
+            };
+            left /= problem.batch_dims[dim];
+        }
+        problem.precision = Precision::ALL[rng.random_range(0..3)];
+        problem.dtype = [DType::F32, DType::F32, DType::F64][rng.random_range(0..3)];
+        problem.epilogue.bias = rng.random();
+        problem.epilogue.c = rng.random::<bool>().then(|| layout(rng, m, n));
+        problem.epilogue.residual = rng.random::<bool>().then(|| layout(rng, m, n));
+        problem
+    }
+
+    /// Arithmetic that leaves its range panics here, for tests check it.
+    #[test]
+    fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
+        const PROBLEMS: usize = 3000;
+        // Most rows of the table are for the first.
+        let devices = [
+            DeviceInfo::H100,
+            DeviceInfo::A100,
+            DeviceInfo::H100,
+            DeviceInfo::RTX_4090,
+            DeviceInfo::H100,
+            DeviceInfo::RTX_5090,
+        ];
+        let mut rng = StdRng::seed_from_u64(6);
+        let mut taken = vec![0; kernels::TABLE.len()];
+        for number in 0..PROBLEMS {
+            // Of results that no memory holds there are no plans.
+            let problem = loop {
+                let problem = extreme_problem(&mut rng);
+                match problem.validate() {
+                    Ok(()) => break problem,
+                    Err(reason) => assert!(reason.contains("more than any memory"), "{reason}"),
+                }
+            };
+            let device = &devices[number % devices.len()];
+            let folded = problem.folded();
+            folded.validate().unwrap();
+            let mut plans: Vec<Plan> = Plan::candidates(&folded, device).collect();
+            plans.extend(Plan::new(&problem, device));
+            for (spec, taken) in kernels::TABLE.iter().zip(&mut taken) {
+                if spec.refusal(&folded, device).is_none() {
+                    plans.extend(Plan::variants(spec, folded, device));
+                    *taken += 1;
+                }
+            }
+            for plan in plans {
+                let [x, y, z] = plan.grid.map(|blocks| blocks as usize);
+                assert!(x >= 1 && y >= 1 && z >= 1, "{plan}");
+                assert!(x <= i32::MAX as usize && y <= MAX_GRID_YZ && z <= MAX_GRID_YZ, "{plan}");
+                assert!(plan.cluster >= 1 && plan.grid[0].is_multiple_of(plan.cluster), "{plan}");
+                let slices = u64::from(plan.split_k) * u64::from(plan.k_slice);
+                assert!(slices >= folded.k as u64 && slices <= i32::MAX as u64, "{plan}");
+                assert!(plan.longest_chain() >= 1 && plan.longest_chain() <= folded.k, "{plan}");
+                assert!(!plan.predicted_us.is_nan() && plan.predicted_us > 0.0, "{plan}");
+                if let Some(way) = &plan.stream_k {
+                    let steps = u64::from(way.share() + 1) * u64::from(way.ranges);
+                    assert!(
+                        steps >= u64::from(way.cut_steps) && way.cut_steps < i32::MAX as u32,
+                        "{plan}"
+                    );
+                }
+                for repack in plan.repacks.iter().flatten() {
+                    assert!(repack.offset + repack.bytes <= plan.workspace_bytes, "{plan}");
+                    repack.movement(&plan.problem.batch_dims, plan.problem.dtype);
+                }
+                let at = plan.addresses(&Addresses::default(), 1 << 40);
+                let args = plan.args(&at, 1.0, 0.0, 1 << 40);
+                assert!(args.k_slice > 0 && args.m > 0 && args.n > 0 && args.k > 0 && args.batch > 0);
+                plan.tensor_maps(&at);
+            }
+        }
+        for (spec, taken) in kernels::TABLE.iter().zip(taken) {
+            assert!(taken > 0, "no problem was for {}", spec.name);
+        }
+    }
+
     #[test]
     fn arguments_carry_every_field_of_the_problem() {
         let mut problem = GemmProblem::new(5, 8, 9, OperandLayout::strided(11, 1), OperandLayout::strided(1, 12));
@@ -776,6 +1190,7 @@ mod tests {
         problem.epilogue.bias = true;
         let plan = Plan {
             kernel: &kernels::TABLE[0],
+            by_name: true,
             problem,
             repacks: [None; 2],
             grid: [1, 1, 1],
@@ -831,6 +1246,66 @@ mod tests {
             assert!(text.contains(spec.name), "{text}");
         }
         assert!(text.contains("chosen: "), "{text}");
+    }
+
+    #[test]
+    fn explanations_begin_with_the_choice_and_go_on_by_time() {
+        for device in [DeviceInfo::H100, DeviceInfo::A100] {
+            for (m, n, k) in [
+                (1, 4096, 4096),
+                (512, 512, 512),
+                (1024, 1024, 16384),
+                (4097, 4097, 4097),
+            ] {
+                let explained = explain(&GemmProblem::row_major(m, n, k), &device);
+                let (first, others) = explained.candidates.split_first().unwrap();
+                assert_eq!(explained.choice.as_ref(), Ok(first), "{explained}");
+                assert!(others.is_sorted_by_key(|plan| plan.predicted_us), "{explained}");
+                let as_they_lie = explained.candidates.iter().filter(|plan| !plan.is_repacked());
+                assert_eq!(as_they_lie.count() + explained.refused.len(), kernels::TABLE.len());
+                // Refusals stand last: the table is printed in this order.
+                let text = explained.to_string();
+                let mut lines = text.lines().take(explained.candidates.len());
+                assert!(lines.all(|line| line.contains(" µs")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn explanations_of_what_has_no_plan_give_its_reason_and_end() {
+        let mut too_many = GemmProblem::row_major(4, 4, 4);
+        too_many.batch_dims = [usize::MAX; MAX_BATCH_DIMS];
+        for problem in [
+            GemmProblem::row_major(4, 4, 0),
+            GemmProblem::row_major(0, 4, 4),
+            GemmProblem::row_major(4, 4, 3_900_000_000_000),
+            GemmProblem::row_major(usize::MAX, usize::MAX, usize::MAX),
+            too_many,
+        ] {
+            let explained = explain(&problem, &DeviceInfo::H100);
+            assert!(matches!(explained.choice, Err(Error::Problem(_))), "{explained}");
+            assert!(explained.candidates.is_empty() && explained.refused.is_empty());
+            assert!(explained.to_string().starts_with("no plan: "), "{explained}");
+        }
+    }
+
+    /// A walk over the steps of k would take a thousand times as long here as for the short product.
+    #[test]
+    fn planning_does_not_take_longer_where_k_is_long() {
+        const MOST: u32 = 20;
+        let time = |k: usize| {
+            let mut problem = GemmProblem::row_major(512, 512, k);
+            problem.precision = Precision::Fp32Strict;
+            let once = || {
+                let start = std::time::Instant::now();
+                Plan::new(&problem, &DeviceInfo::H100).unwrap();
+                start.elapsed()
+            };
+            // The shortest of a few: others may have been interrupted.
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        let (short, long) = (time(4096), time(MAX_SIZE / 64 * 64));
+        assert!(long < MOST * short, "{short:?} and {long:?}");
     }
 
     #[test]

@@ -5,11 +5,13 @@ use std::fmt;
 /// Batch dimensions that one launch walks; more are walked on the host, launch by launch. Part of the kernel ABI.
 pub const MAX_BATCH_DIMS: usize = 4;
 
-/// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and the last tile of a kernel may
-/// reach this far beyond the matrix without leaving their range.
-const MAX_TILE: usize = 1024;
+/// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and what a kernel counts with may go so
+/// far beyond the end without leaving their range. A block that goes on to the next of its matrices does so by up to 65535,
+/// which is what a grid has at most along z; `gemv_dot` takes up to 2048 of k at once; tiles are smaller. The mirror of
+/// `kMaxOvershoot` in `cuda/common/gemm_args.cuh`, by which the kernels check their steps.
+pub(super) const MAX_OVERSHOOT: usize = 65_535;
 /// The largest m, n, k and batch of a problem.
-pub const MAX_SIZE: usize = i32::MAX as usize - MAX_TILE;
+pub const MAX_SIZE: usize = i32::MAX as usize - MAX_OVERSHOOT;
 
 /// What an element of A, B, C and D is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -283,9 +285,9 @@ impl GemmProblem {
         GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::row_major(n))
     }
 
-    /// Matrices in the batch.
+    /// Matrices in the batch; the largest number there is where that would be too small.
     pub fn batch(&self) -> usize {
-        self.batch_dims.iter().product()
+        self.batch_dims.iter().fold(1, |batch, &dim| batch.saturating_mul(dim))
     }
 
     /// Floating-point operations: a multiplication and an addition for each of batch·m·n·k.
@@ -338,6 +340,14 @@ impl GemmProblem {
                 "m {m}, n {n}, k {k} and batch {batch} must each be at most {MAX_SIZE}; split the product"
             ));
         }
+        let bytes = [m, n, batch, self.dtype.size()]
+            .iter()
+            .fold(1u128, |product, &size| product * size as u128);
+        if bytes > isize::MAX as u128 {
+            return Err(format!(
+                "the result of m {m}, n {n} and batch {batch} has {bytes} bytes, more than any memory: split the product"
+            ));
+        }
         if self.d.col_stride != 1 && n > 1 {
             return Err(format!(
                 "the result's columns must be adjacent, but its column stride is {}",
@@ -364,7 +374,7 @@ impl GemmProblem {
         // one row has no row stride to keep: the batch's takes its place.
         if let Some(inner) = dims.last().copied() {
             let rows = self.operands().map(|o| o.map_or(0, |o| o.row_stride));
-            let in_step = |i: usize| self.m == 1 || inner.strides[i] == rows[i] * self.m as i64;
+            let in_step = |i: usize| self.m == 1 || continues(inner.strides[i], rows[i], self.m);
             let fits = self.m.saturating_mul(inner.extent) <= MAX_SIZE;
             if fits && inner.strides[B] == 0 && [A, D, C, RESIDUAL].into_iter().all(in_step) {
                 folded.m = self.m * inner.extent;
@@ -434,6 +444,11 @@ pub struct BatchDim {
     pub strides: [i64; 5],
 }
 
+/// Whether a step along the outer one of two dimensions leads to where the inner one of this extent ends.
+fn continues(outer: i64, inner: i64, extent: usize) -> bool {
+    i64::try_from(extent).ok().and_then(|extent| inner.checked_mul(extent)) == Some(outer)
+}
+
 /// Drops dimensions of extent 1 and merges neighbours that every operand can walk with a single stride.
 /// Outermost dimension first.
 pub fn merge_batch_dims(dims: &mut Vec<BatchDim>) {
@@ -441,8 +456,8 @@ pub fn merge_batch_dims(dims: &mut Vec<BatchDim>) {
     let mut merged: Vec<BatchDim> = Vec::with_capacity(dims.len());
     for dim in dims.iter() {
         match merged.last_mut() {
-            Some(outer) if (0..5).all(|i| outer.strides[i] == dim.strides[i] * dim.extent as i64) => {
-                outer.extent *= dim.extent;
+            Some(outer) if (0..5).all(|i| continues(outer.strides[i], dim.strides[i], dim.extent)) => {
+                outer.extent = outer.extent.saturating_mul(dim.extent);
                 outer.strides = dim.strides;
             }
             _ => merged.push(*dim),
@@ -549,10 +564,25 @@ mod tests {
 
     #[test]
     fn validation_names_the_numbers() {
+        let mut empty = GemmProblem::row_major(1, 2, 3);
+        empty.batch_dims = [usize::MAX, usize::MAX, 3, 0];
+        assert!(empty.validate().unwrap_err().contains("batch 0"));
         let error = GemmProblem::row_major(0, 2, 3).validate().unwrap_err();
         assert!(error.contains("m 0, n 2, k 3"), "{error}");
         let error = GemmProblem::row_major(1 << 31, 2, 3).validate().unwrap_err();
         assert!(error.contains("2147483648"), "{error}");
+        let mut many = GemmProblem::row_major(2, 3, 4);
+        many.batch_dims = [1 << 20, 1 << 20, 1 << 20, 1 << 20];
+        assert!(many.folded().validate().unwrap_err().contains("batch"));
+        // Each size is allowed, the result has 2^64 bytes and more.
+        let huge = GemmProblem::row_major(1 << 30, 1 << 30, 1);
+        let mut batch = GemmProblem::row_major(1 << 30, 1 << 30, 1);
+        batch.batch_dims = [1, 1, 1, 1 << 30];
+        for problem in [huge, batch] {
+            let error = problem.validate();
+            assert_eq!(error.is_err(), problem.batch() > 1, "{error:?}");
+        }
+        assert!(batch.validate().unwrap_err().contains("1073741824"));
         let mut strided = GemmProblem::row_major(4, 4, 4);
         strided.d.col_stride = 2;
         assert!(strided.validate().unwrap_err().contains("column stride is 2"));

@@ -71,7 +71,10 @@ pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, R
             *repack = Some(written);
         }
     }
-    let bytes: usize = repacks.iter().flatten().map(|repack| repack.bytes).sum();
+    let bytes = repacks
+        .iter()
+        .flatten()
+        .fold(0usize, |bytes, repack| bytes.saturating_add(repack.bytes));
     (bytes > 0 && bytes <= MAX_BYTES).then_some((changed, repacks))
 }
 

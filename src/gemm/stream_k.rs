@@ -26,15 +26,19 @@ impl StreamK {
         // One wave more than the rest is cut: a tile then has two pieces, or three.
         let whole_tiles = waves.saturating_sub(1) * sms as usize;
         let cut_steps = (tiles - whole_tiles) * steps;
-        let cuts = !tiles.is_multiple_of(sms as usize) && cut_steps < i32::MAX as usize - sms as usize;
+        let cuts = !tiles.is_multiple_of(sms as usize) && cut_steps < (i32::MAX as usize).saturating_sub(sms as usize);
         let shortest = cut_steps.div_ceil(sms as usize).max(1);
-        // The shortest length from there on that divides a tile.
-        let even = (2..=steps)
+        // The shortest length from there on that divides a tile, where there are no whole waves. It leaves a tile no more pieces
+        // than multiprocessors, so that k may be of any length here.
+        let most_pieces = match waves {
+            0 if cuts => steps.min(sms as usize / tiles.max(1)),
+            _ => 0,
+        };
+        let even = (2..=most_pieces)
             .rev()
-            .find(|&pieces| steps.is_multiple_of(pieces) && steps / pieces >= shortest);
-        let even = even
+            .find(|&pieces| steps.is_multiple_of(pieces) && steps / pieces >= shortest)
             .map(|pieces| steps / pieces)
-            .filter(|&length| length != shortest && waves == 0);
+            .filter(|&length| length != shortest);
         [Some(shortest), even]
             .into_iter()
             .flatten()
@@ -144,6 +148,31 @@ mod tests {
             let (first, last) = (self.range_of(begin), self.range_of(end - 1));
             let pieces = last - first + 1;
             (first, pieces, pieces - u32::from(self.first_step(last + 1) > end))
+        }
+    }
+
+    /// Every length of a range that divides a tile is looked at here, which takes as long as a tile has steps.
+    #[test]
+    fn even_ranges_are_the_shortest_that_divide_a_tile() {
+        for sms in [1, 2, 7, 108, 132] {
+            for tiles in 1..sms as usize + 2 {
+                for steps in (1..200).chain([840, 1023, 1024, 5040]) {
+                    let ways: Vec<StreamK> = StreamK::ways(tiles, steps, sms).collect();
+                    let shortest = (tiles * steps).div_ceil(sms as usize);
+                    let even = (shortest..=steps / 2).find(|&length| steps.is_multiple_of(length));
+                    let expected = match even {
+                        Some(length) if tiles < sms as usize && length > shortest => {
+                            Some((tiles * steps / length) as u32)
+                        }
+                        _ => None,
+                    };
+                    assert_eq!(
+                        ways.get(1).map(|way| way.ranges),
+                        expected,
+                        "{tiles} × {steps} on {sms}"
+                    );
+                }
+            }
         }
     }
 

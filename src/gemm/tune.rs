@@ -2,18 +2,18 @@
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
 //! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
 
-use super::choices::{Choice, Choices};
-use super::launch::{forget, launch};
+use super::cache::usable;
+use super::choices::{Choice, Choices, Software};
+use super::launch::launch;
 use super::plan::{Addresses, Plan};
 use super::problem::{GemmProblem, OperandLayout};
+use super::workspace::forget;
 use crate::device::CurrentContext;
-use crate::error::{Error, Result};
+use crate::error::{report, Error, Result};
+use crate::settings::Settings;
 use cudarc::driver::{result, sys};
-use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
-
-/// Set to `1`, it has every new problem tuned.
-pub const TUNE_VARIABLE: &str = "CANDLE_SGEMM_TUNE";
+use std::collections::hash_map::{Entry, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Candidates that are measured: those that the cost model puts first.
 const MAX_CANDIDATES: usize = 24;
@@ -28,10 +28,16 @@ const MAX_LAUNCHES: f64 = 50.0;
 const L2_TIMES: u64 = 2;
 const MAX_COPIES: u64 = 8;
 
-/// Whether [`TUNE_VARIABLE`] asks for tuning. Read once.
+/// Whether the environment asks for tuning ([`Settings::tune`]). A value that is not understood does not, and is reported once.
 pub fn asked_for() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
-    *ASKED.get_or_init(|| std::env::var(TUNE_VARIABLE).is_ok_and(|value| !matches!(value.as_str(), "" | "0")))
+    *ASKED.get_or_init(|| match &Settings::get().tune {
+        Ok(tune) => *tune,
+        Err(error) => {
+            report(format_args!("nothing is tuned: {error}"));
+            false
+        }
+    })
 }
 
 /// The fastest plan for `problem` on the device of the context that is current on this thread: out of the user's cache
@@ -45,59 +51,73 @@ pub fn tune(problem: &GemmProblem) -> Result<Plan> {
     let context = CurrentContext::get()?;
     problem.validate().map_err(Error::Problem)?;
     let problem = problem.folded();
-    let gpu = device_words()?;
-    let mut all = choices().lock().unwrap_or_else(PoisonError::into_inner);
-    let choices = all
-        .entry(gpu.clone())
-        .or_insert_with(|| Choices::of_user(&gpu.0, &gpu.1));
-    if let Some(plan) = choices
-        .get(&problem)
-        .and_then(|choice| chosen(choice, &problem, &context))
-    {
-        return Ok(plan);
-    }
-    let (plan, us) = measure(&problem, &context)?;
-    let choice = Choice {
-        kernel: plan.kernel.name.to_string(),
-        split_k: plan.split_k,
-        stream_ranges: plan.stream_ranges(),
-        repacked: repacked(&plan),
-        us,
+    let choices = choices_for(device_words()?);
+    choices.get_or_measure(
+        &problem,
+        // Where the driver cannot say whether there is room, it is measured, which says so too.
+        |choice| chosen(choice, &problem, &context).ok().flatten(),
+        || {
+            let (plan, us) = measure(&problem, &context)?;
+            let choice = Choice {
+                kernel: plan.kernel.name.to_string(),
+                split_k: plan.split_k,
+                stream_ranges: plan.stream_ranges(),
+                repacked: repacked(&plan),
+                us,
+            };
+            Ok((plan, choice))
+        },
+    )
+}
+
+/// The name of a GPU and what its times are measured with.
+type DeviceWords = (String, Software);
+
+/// The choices for a device, read from its file when they are first asked for.
+fn choices_for(device: DeviceWords) -> Arc<Choices> {
+    static CHOICES: OnceLock<Mutex<HashMap<DeviceWords, Arc<Choices>>>> = OnceLock::new();
+    let all = CHOICES.get_or_init(Mutex::default);
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    let choices = match all.entry(device) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => {
+            let (gpu, software) = new.key();
+            let choices = Arc::new(Choices::of_user(gpu, software));
+            new.insert(choices)
+        }
     };
-    if let Err(error) = choices.insert(&problem, choice) {
-        eprintln!("candle-sgemm: cannot keep a kernel choice for the next process: {error}");
-    }
-    Ok(plan)
+    choices.clone()
 }
 
-/// Choices by name of the GPU and version of the driver.
-type AllChoices = Mutex<HashMap<(String, String), Choices>>;
-
-fn choices() -> &'static AllChoices {
-    static CHOICES: OnceLock<AllChoices> = OnceLock::new();
-    CHOICES.get_or_init(AllChoices::default)
-}
-
-fn device_words() -> Result<(String, String)> {
+fn device_words() -> Result<DeviceWords> {
+    /// Where Linux tells the version of NVIDIA's driver.
+    const DRIVER_VERSION: [&str; 2] = ["/sys/module/nvidia/version", "/proc/driver/nvidia/version"];
     let say = |e| Error::driver("describing the GPU", e);
-    let (mut device, mut version) = (0, 0);
+    let (mut device, mut cuda) = (0, 0);
     // SAFETY: the integers outlive the calls.
     unsafe {
         sys::cuCtxGetDevice(&mut device).result().map_err(say)?;
-        sys::cuDriverGetVersion(&mut version).result().map_err(say)?;
+        sys::cuDriverGetVersion(&mut cuda).result().map_err(say)?;
     }
     let name = result::device::get_name(device).map_err(say)?;
-    Ok((name, version.to_string()))
+    let driver = DRIVER_VERSION.iter().find_map(|path| {
+        let text = std::fs::read_to_string(path).ok()?;
+        Software::driver_version_in(&text).map(String::from)
+    });
+    Ok((name, Software { cuda, driver }))
 }
 
-/// The plan that a choice names, if this build still has it.
-fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Option<Plan> {
-    Plan::candidates(problem, context.info()).find(|plan| {
+/// The plan that a choice names, if this build still has it and the device room for it.
+fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Result<Option<Plan>> {
+    let plan = Plan::candidates(problem, context.info()).find(|plan| {
         plan.kernel.name == choice.kernel
             && (plan.split_k, plan.stream_ranges()) == (choice.split_k, choice.stream_ranges)
             && repacked(plan) == choice.repacked
-            && plan.is_built()
-    })
+    });
+    match plan {
+        Some(plan) if usable(&plan, context)? => Ok(Some(plan)),
+        _ => Ok(None),
+    }
 }
 
 /// Which of A and B a plan writes anew.
@@ -107,13 +127,20 @@ fn repacked(plan: &Plan) -> [bool; 2] {
 
 /// The fastest candidate and its time in µs.
 fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
-    let mut plans: Vec<Plan> = Plan::candidates(problem, context.info())
-        .filter(Plan::is_built)
-        .collect();
-    plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
-    let limit = plans.first().map_or(0.0, |plan| plan.predicted_us * MAX_RATIO);
-    plans.retain(|plan| plan.predicted_us <= limit);
-    plans.truncate(MAX_CANDIDATES);
+    let mut candidates: Vec<Plan> = Plan::candidates(problem, context.info()).collect();
+    candidates.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+    let mut plans: Vec<Plan> = Vec::new();
+    for plan in candidates {
+        let limit = plans
+            .first()
+            .map_or(f64::INFINITY, |first| first.predicted_us * MAX_RATIO);
+        if plans.len() == MAX_CANDIDATES || plan.predicted_us > limit {
+            break;
+        }
+        if usable(&plan, context)? {
+            plans.push(plan);
+        }
+    }
     let Some(first) = plans.first() else {
         return Ok((Plan::new(problem, context.info())?, f64::INFINITY));
     };

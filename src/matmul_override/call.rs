@@ -108,16 +108,22 @@ pub enum PassedOn {
     Arguments,
     /// The results of the batch share memory.
     Overlap,
+    /// A GPU that no kernel of this build runs on.
+    Device,
+    /// A function that is not taken over, whatever it multiplies.
+    Function(&'static str),
 }
 
 impl fmt::Display for PassedOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            PassedOn::Function(name) => return write!(f, "{name}, which is not taken over"),
             PassedOn::DType => "matrices of another type than f32",
             PassedOn::Compute => "a compute type or math mode other than FP32 and TF32",
             PassedOn::Empty => "no product to compute (a size of 0, or alpha = 0)",
             PassedOn::Arguments => "arguments that are for cuBLAS to judge",
             PassedOn::Overlap => "results that share memory",
+            PassedOn::Device => "a GPU that no kernel of this build runs on",
         })
     }
 }

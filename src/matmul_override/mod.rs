@@ -4,7 +4,8 @@
 //! is linked dynamically. With the feature `override` this crate defines the functions that candle (and others) call, so
 //! that the linker takes them instead; they hand on to the real ones what this crate has no better way for. The functions
 //! are `cublasGemmStridedBatchedEx`, `cublasSgemmStridedBatched` and `cublasSgemm_v2` (which C programs call
-//! `cublasSgemm`).
+//! `cublasSgemm`). Other functions of cuBLAS and cuBLASLt that multiply are counted ([`PassedOn::Function`]) and go on to the
+//! library.
 //!
 //! Nothing changes until [`enable`] or [`scope`] is called, and [`disable`] takes it back, so one process can compare the
 //! two on the same weights:
@@ -27,22 +28,32 @@
 //! Without the feature `cuda` there is no cuBLAS to stand in for: the functions here do nothing.
 
 mod call;
+mod counts;
+mod devices;
+#[cfg(all(feature = "override", any(feature = "cuda", test)))]
+mod real;
 mod stats;
 #[cfg(all(feature = "cuda", feature = "override"))]
 mod symbols;
 #[cfg(all(feature = "cuda", feature = "override"))]
 mod timing;
+#[cfg(all(
+    feature = "override",
+    any(feature = "cuda", test),
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod uncovered;
 
 pub use call::{compute, math, Call, Matrix, PassedOn, Scalars, R_32F};
 pub use stats::{ShapeStats, Stats, Times};
 
+use crate::error::report;
 use crate::gemm::Precision;
+use crate::settings::Settings;
+use counts::{Counts, Left, Outcome};
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fmt;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static LOG_CALLS: AtomicBool = AtomicBool::new(false);
@@ -83,17 +94,33 @@ pub fn is_enabled() -> bool {
     ENABLED.load(Ordering::Relaxed) || SCOPES.get() > 0
 }
 
-/// The precision of all products from now on. With `None` it is the one that each call asks for: FP32, or TF32 if the
-/// program has allowed that (in candle with `set_gemm_reduced_precision_f32`), or strict FP32 for cuBLAS's pedantic modes.
+/// The precision of all products from now on. With `None`, as at the start, it is the one that the environment names
+/// ([`Settings::precision`]), or else the one that each call asks for: FP32, or TF32 if the program has allowed that (in candle
+/// with `set_gemm_reduced_precision_f32`) and `NVIDIA_TF32_OVERRIDE=0` does not forbid it, or strict FP32 for cuBLAS's pedantic
+/// modes.
 pub fn set_precision(precision: Option<Precision>) {
     let index = precision.and_then(|wanted| Precision::ALL.iter().position(|&precision| precision == wanted));
     PRECISION.store(index.map_or(0, |index| index + 1), Ordering::Relaxed);
 }
 
-/// What [`set_precision`] has set.
+/// What [`set_precision`] has set, else what the environment names; `None`: what each call asks for.
 pub fn precision() -> Option<Precision> {
+    set_by_program().or_else(|| Settings::get().precision.clone().ok().flatten())
+}
+
+fn set_by_program() -> Option<Precision> {
     let index = PRECISION.load(Ordering::Relaxed).checked_sub(1)?;
     Precision::ALL.get(index).copied()
+}
+
+/// The precision that a call is computed at, where the program has set `by_program`.
+#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))] // nothing calls cuBLAS there
+fn precision_of(call: &Call, by_program: Option<Precision>, settings: &Settings) -> Result<Precision, Left> {
+    let asked = call.precision(by_program).map_err(Left::PassedOn)?;
+    match by_program {
+        Some(precision) => Ok(precision),
+        None => settings.precision_where_allowed(asked).map_err(Left::Failed),
+    }
 }
 
 /// Whether every call is reported on stderr.
@@ -115,107 +142,43 @@ pub fn times_shapes() -> bool {
 
 /// What became of the calls since the start or the last [`reset_stats`].
 pub fn stats() -> Stats {
-    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(counts) = &*counts else {
-        return Stats::default();
-    };
-    let mut stats = Stats::default();
-    for (outcome, &calls) in &counts.outcomes {
-        match outcome {
-            Outcome::Taken(call, precision, kernel) => {
-                stats.taken += calls;
-                stats.shapes.push(ShapeStats {
-                    call: *call,
-                    precision: *precision,
-                    kernel,
-                    calls,
-                    times: counts.times.get(&(*call, *precision)).copied().flatten(),
-                });
-            }
-            Outcome::PassedOn(reason) => *stats.passed_on.entry(*reason).or_default() += calls,
-            Outcome::Failed(message) => *stats.failed.entry(message.clone()).or_default() += calls,
-        }
-    }
-    let work = |shape: &ShapeStats| {
-        let Call { m, n, k, batch, .. } = shape.call;
-        shape.calls as f64 * [m, n, k, batch].iter().map(|&size| size as f64).product::<f64>()
-    };
-    stats.shapes.sort_by(|x, y| work(y).total_cmp(&work(x)));
-    stats
+    COUNTS.stats()
 }
 
 /// Begins to count anew.
 pub fn reset_stats() {
-    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    COUNTS.reset();
 }
 
-/// What became of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))] // nothing calls cuBLAS there
-enum Outcome {
-    Taken(Call, Precision, &'static str),
-    PassedOn(PassedOn),
-    Failed(String),
-}
-
-#[derive(Default)]
-struct Counts {
-    outcomes: HashMap<Outcome, u64>,
-    /// By shape; `None` until they are measured.
-    times: HashMap<(Call, Precision), Option<Times>>,
-}
-
-static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
-
-/// A line on stderr. One that cannot be written, to a closed pipe for example, is lost: a panic would end the program, which
-/// comes here from C.
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn say(line: fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "candle-sgemm: {line}");
-}
+static COUNTS: Counts = Counts::new();
 
 /// Counts and, if asked to, reports what became of a call.
 #[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn record(call: &Call, outcome: Outcome) {
+fn record(call: &dyn fmt::Display, outcome: Outcome) {
     if LOG_CALLS.load(Ordering::Relaxed) {
         match &outcome {
-            Outcome::Taken(_, precision, kernel) => say(format_args!("{call}, {precision}: {kernel}")),
-            Outcome::PassedOn(reason) => say(format_args!("{call}: passed on: {reason}")),
-            Outcome::Failed(message) => say(format_args!("{call}: failed, computed by cuBLAS: {message}")),
+            Outcome::Taken(_, precision, kernel) => report(format_args!("{call}, {precision}: {kernel}")),
+            Outcome::Left(Left::PassedOn(reason)) => report(format_args!("{call}: passed on: {reason}")),
+            Outcome::Left(Left::Failed(message)) => {
+                report(format_args!("{call}: failed, computed by cuBLAS: {message}"))
+            }
         }
     }
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    *counts.get_or_insert_default().outcomes.entry(outcome).or_default() += 1;
-}
-
-/// Whether nobody has measured the times of this shape or is about to. The caller is then.
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn first_sight(call: &Call, precision: Precision) -> bool {
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let times = &mut counts.get_or_insert_default().times;
-    let key = (call.shape(), precision);
-    !times.contains_key(&key) && times.insert(key, None).is_none()
-}
-
-/// Keeps the times of a shape.
-#[cfg_attr(not(all(feature = "cuda", feature = "override")), allow(dead_code))]
-fn keep_times(call: &Call, precision: Precision, measured: Times) {
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let times = &mut counts.get_or_insert_default().times;
-    times.insert((call.shape(), precision), Some(measured));
+    COUNTS.record(outcome);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, PoisonError};
 
     /// The settings are the process's: one test at a time.
-    fn alone() -> std::sync::MutexGuard<'static, ()> {
+    pub(super) fn alone() -> std::sync::MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(m: i32) -> Call {
+    pub(super) fn call(m: i32) -> Call {
         let matrix = Matrix {
             address: 0x100,
             dtype: R_32F,
@@ -273,6 +236,66 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_computed_as_the_program_the_environment_or_the_call_itself_wants() {
+        let environment = |variable: &'static str, value: &'static str| {
+            Settings::from(move |name: &str| (name == variable).then(|| value.into()))
+        };
+        let nothing = environment("", "");
+        let tf32 = Call {
+            compute: compute::F32_FAST_TF32,
+            ..call(3)
+        };
+        assert_eq!(precision_of(&tf32, None, &nothing), Ok(Precision::Tf32));
+        let strict = environment("CANDLE_SGEMM_PRECISION", "fp32-strict");
+        assert_eq!(precision_of(&tf32, None, &strict), Ok(Precision::Fp32Strict));
+        assert_eq!(precision_of(&call(3), None, &strict), Ok(Precision::Fp32Strict));
+        assert_eq!(precision_of(&tf32, Some(Precision::Fp32), &strict), Ok(Precision::Fp32));
+        let no_tf32 = environment("NVIDIA_TF32_OVERRIDE", "0");
+        assert_eq!(precision_of(&tf32, None, &no_tf32), Ok(Precision::Fp32));
+        let by_mode = Call {
+            math: math::TF32_TENSOR_OP,
+            ..call(3)
+        };
+        assert_eq!(precision_of(&by_mode, None, &no_tf32), Ok(Precision::Fp32));
+        assert_eq!(
+            precision_of(&by_mode, Some(Precision::Tf32), &no_tf32),
+            Ok(Precision::Tf32)
+        );
+        // What is not understood leaves the product to cuBLAS and says why; what is not ours is passed on all the same.
+        let unknown = environment("CANDLE_SGEMM_PRECISION", "fp8");
+        assert!(matches!(precision_of(&tf32, None, &unknown), Err(Left::Failed(text)) if text.contains("fp8")));
+        assert_eq!(
+            precision_of(&tf32, Some(Precision::Tf32), &unknown),
+            Ok(Precision::Tf32)
+        );
+        let mut half = call(3);
+        half.a.dtype = 2;
+        assert_eq!(
+            precision_of(&half, None, &unknown),
+            Err(Left::PassedOn(PassedOn::DType))
+        );
+    }
+
+    /// A process of its own, for the environment is read once.
+    #[test]
+    fn the_environment_names_the_precision_in_process() {
+        const CHILD: &str = "CANDLE_SGEMM_TEST_CHILD";
+        let test = "matmul_override::tests::the_environment_names_the_precision_in_process";
+        if std::env::var_os(CHILD).is_some() {
+            assert_eq!(precision(), Some(Precision::Fp32Strict));
+            return;
+        }
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact"])
+            .env(CHILD, "1")
+            .env("CANDLE_SGEMM_PRECISION", "fp32-strict")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&status.stdout);
+        assert!(status.status.success() && said.contains("1 passed"), "{said}");
+    }
+
+    #[test]
     fn calls_are_counted_by_what_became_of_them() {
         let _alone = alone();
         reset_stats();
@@ -284,18 +307,18 @@ mod tests {
                         let taken = |m| Outcome::Taken(call(m).shape(), Precision::Fp32, "some_kernel");
                         record(&call(1), taken(1));
                         record(&call(64), taken(64));
-                        record(&call(1), Outcome::PassedOn(PassedOn::DType));
+                        record(&call(1), Outcome::Left(Left::PassedOn(PassedOn::DType)));
                     }
                 });
             }
         });
-        record(&call(1), Outcome::Failed("no luck".into()));
-        assert!(first_sight(&call(64), Precision::Fp32) && !first_sight(&call(64), Precision::Fp32));
+        record(&call(1), Outcome::Left(Left::Failed("no luck".into())));
+        assert!(COUNTS.first_sight(&call(64), Precision::Fp32) && !COUNTS.first_sight(&call(64), Precision::Fp32));
         let times = Times {
             ours_us: 10.0,
             cublas_us: 12.5,
         };
-        keep_times(&call(64), Precision::Fp32, times);
+        COUNTS.keep_times(&call(64), Precision::Fp32, times);
         let stats = stats();
         assert_eq!((stats.taken, stats.calls()), (800, 1201));
         assert_eq!(stats.passed_on[&PassedOn::DType], 400);

@@ -30,6 +30,12 @@ pub struct ShapeStats {
 }
 
 impl ShapeStats {
+    /// Products of two numbers in all of its calls.
+    pub(super) fn work(&self) -> f64 {
+        let Call { m, n, k, batch, .. } = self.call;
+        self.calls as f64 * [m, n, k, batch].iter().map(|&size| size as f64).product::<f64>()
+    }
+
     /// µs that all calls together took less than with cuBLAS, going by the times of one.
     pub fn saved_us(&self) -> Option<f64> {
         let times = self.times?;
@@ -48,6 +54,8 @@ pub struct Stats {
     pub failed: BTreeMap<String, u64>,
     /// The products that were taken, most work first.
     pub shapes: Vec<ShapeStats>,
+    /// How many of the products that were taken have shapes that are not listed: a thousand and more are told apart.
+    pub other_shapes: u64,
 }
 
 impl Stats {
@@ -69,6 +77,12 @@ impl fmt::Display for Stats {
         if let Some(us) = self.saved_us() {
             write!(f, ", {:.2} ms saved", us * 1e-3)?;
         }
+        if self.calls() == 0 {
+            f.write_str(
+                "\n  no call arrived: the program multiplies nothing, links cuBLAS statically, or looks its functions up by \
+                 name",
+            )?;
+        }
         for (reason, calls) in &self.passed_on {
             write!(f, "\n  {calls:>8} passed on: {reason}")?;
         }
@@ -88,6 +102,9 @@ impl fmt::Display for Stats {
                 let Times { ours_us, cublas_us } = times;
                 write!(f, ", {ours_us:.1} µs, cuBLAS {cublas_us:.1}, {:.2} ms saved", us * 1e-3)?;
             }
+        }
+        if self.other_shapes > 0 {
+            write!(f, "\n  {:>8} × other shapes", self.other_shapes)?;
         }
         Ok(())
     }

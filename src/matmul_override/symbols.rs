@@ -1,68 +1,27 @@
 //! The functions of cuBLAS that are taken over, under their own names, and the way to the real ones.
 
 use super::call::{compute, Call, Matrix, PassedOn, Scalars, R_32F};
-use super::{first_sight, is_enabled, keep_times, precision, record, times_shapes, timing, Outcome};
+use super::counts::{Left, Outcome};
+use super::devices::Devices;
+use super::real::{Real, Status, NOT_INITIALIZED};
+use super::{is_enabled, precision_of, record, set_by_program, times_shapes, timing, COUNTS};
 use crate::device::CurrentContext;
-use crate::gemm::{cache, launch, tune};
+use crate::error::report;
+use crate::gemm::{cache, launch, tune, Precision};
+use crate::served::serves_context;
+use crate::settings::Settings;
 use cudarc::driver::{result, sys};
 use std::ffi::{c_int, c_longlong, c_uint, c_void, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::OnceLock;
 
 /// `cublasHandle_t`
 type Handle = *mut c_void;
-/// `cublasStatus_t`
-type Status = c_uint;
 
 const SUCCESS: Status = 0;
-const NOT_INITIALIZED: Status = 1;
 /// `CUBLAS_POINTER_MODE_HOST`
 const POINTER_MODE_HOST: c_uint = 0;
 /// `CUBLAS_POINTER_MODE_DEVICE`
 const POINTER_MODE_DEVICE: c_uint = 1;
-
-/// A function of the real cuBLAS.
-struct Real {
-    name: &'static CStr,
-    address: OnceLock<usize>,
-}
-
-impl Real {
-    const fn new(name: &'static CStr) -> Self {
-        Real {
-            name,
-            address: OnceLock::new(),
-        }
-    }
-
-    /// Its address: in the library that the loader would have taken it from, or else in a cuBLAS that the program has
-    /// loaded for itself.
-    fn address(&self) -> Option<usize> {
-        let address = *self.address.get_or_init(|| {
-            // SAFETY: the name is a C string. `RTLD_NEXT` looks behind the object that this code is part of, so it
-            // cannot find the functions of this file.
-            let next = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-            if !next.is_null() {
-                return next as usize;
-            }
-            for library in [c"libcublas.so.13", c"libcublas.so.12", c"libcublas.so"] {
-                // SAFETY: C strings; `RTLD_NOLOAD` runs no code of a library that is not there yet.
-                let found = unsafe {
-                    match libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) {
-                        handle if handle.is_null() => continue,
-                        handle => libc::dlsym(handle, self.name.as_ptr()),
-                    }
-                };
-                if !found.is_null() {
-                    return found as usize;
-                }
-            }
-            super::say(format_args!("this process has no cuBLAS with {:?}", self.name));
-            0
-        });
-        (address != 0).then_some(address)
-    }
-}
 
 /// Defines `fn NAME`, which finds the real function once and calls it.
 macro_rules! real {
@@ -116,16 +75,26 @@ unsafe fn taken(arrived: &Arrived, real: &dyn Fn(u64) -> Status) -> bool {
     // Unwinding must not leave these functions; whatever goes wrong here, cuBLAS can still do.
     // SAFETY: passed on from the caller.
     let attempt = AssertUnwindSafe(|| unsafe { attempt(arrived, real) });
-    let outcome = catch_unwind(attempt).unwrap_or_else(|_| Outcome::Failed("a panic, reported above".into()));
+    let outcome = match catch_unwind(attempt) {
+        Ok(Ok((call, precision, kernel))) => Outcome::Taken(call, precision, kernel),
+        Ok(Err(left)) => Outcome::Left(left),
+        Err(_) => Outcome::Left(Left::Failed("a panic, reported above".into())),
+    };
     let taken = matches!(outcome, Outcome::Taken(..));
     record(&arrived.call, outcome);
     taken
 }
 
+/// Queues the call's product and says what was queued: its shape, precision and kernel.
+///
 /// # Safety
 ///
 /// As [`taken`].
-unsafe fn attempt(arrived: &Arrived, real: &dyn Fn(u64) -> Status) -> Outcome {
+unsafe fn attempt(
+    arrived: &Arrived,
+    real: &dyn Fn(u64) -> Status,
+) -> std::result::Result<(Call, Precision, &'static str), Left> {
+    static DEVICES: Devices = Devices::new();
     let &Arrived {
         handle,
         call,
@@ -140,41 +109,37 @@ unsafe fn attempt(arrived: &Arrived, real: &dyn Fn(u64) -> Status) -> Outcome {
             && real_get_stream(handle, &mut stream) == SUCCESS
     };
     if !described || alpha.is_null() || beta.is_null() {
-        return Outcome::PassedOn(PassedOn::Arguments);
+        return Err(Left::PassedOn(PassedOn::Arguments));
     }
     let call = Call { math, ..call };
-    let precision = match call.precision(precision()) {
-        Ok(precision) => precision,
-        Err(reason) => return Outcome::PassedOn(reason),
-    };
+    let precision = precision_of(&call, set_by_program(), Settings::get())?;
     let scalars = match pointer_mode {
         // SAFETY: with this pointer mode and an FP32 compute type they are floats in host memory.
-        POINTER_MODE_HOST => unsafe { Scalars::Values(*alpha, *beta) },
+        POINTER_MODE_HOST => unsafe { Scalars::Values(alpha.read_unaligned(), beta.read_unaligned()) },
         POINTER_MODE_DEVICE => Scalars::InMemory(alpha as u64, beta as u64),
-        _ => return Outcome::PassedOn(PassedOn::Arguments),
+        _ => return Err(Left::PassedOn(PassedOn::Arguments)),
     };
-    let (problem, at) = match call.problem(precision, scalars) {
-        Ok(mapped) => mapped,
-        Err(reason) => return Outcome::PassedOn(reason),
-    };
+    let (problem, at) = call.problem(precision, scalars).map_err(Left::PassedOn)?;
     let (alpha, beta) = scalars.values();
-    let launched = CurrentContext::get().and_then(|context| {
+    let context = CurrentContext::get().map_err(|error| Left::Failed(error.to_string()))?;
+    let serves = || serves_context(&context);
+    let kernel = DEVICES.on(context.info(), serves, || {
         let capturing = is_capturing(stream);
         let plan = cache::plan(&context, &problem, None, tune::asked_for() && !capturing)?;
-        if times_shapes() && !capturing && first_sight(&call, precision) {
+        if times_shapes() && !capturing && COUNTS.first_sight(&call, precision) {
             // SAFETY: as below; what cuBLAS is told to write to is as large as C.
             let times = unsafe { timing::compare(&call, &plan, &at, (alpha, beta), stream, real) };
-            keep_times(&call, precision, times?);
+            match times {
+                Ok(times) => COUNTS.keep_times(&call, precision, times),
+                Err(error) => report(format_args!("{call} is not timed: {error}")),
+            }
         }
         // SAFETY: cuBLAS wants the handle's device to be current too, so the stream is of this context (if not, the
         // driver refuses the launch). The matrices are the caller's, as large as `problem` has them, and C is D itself.
         unsafe { launch::launch(&plan, &at, alpha, beta, stream) }?;
         Ok(plan.kernel.name)
-    });
-    match launched {
-        Ok(kernel) => Outcome::Taken(call.shape(), precision, kernel),
-        Err(error) => Outcome::Failed(error.to_string()),
-    }
+    })?;
+    Ok((call.shape(), precision, kernel))
 }
 
 /// Whether what is queued on the stream is recorded instead of run; where the driver can't tell, it counts as recorded.

@@ -198,10 +198,10 @@ impl TransposeKernel {
             return Some(format!("it is not compiled for elements of {element_size} bytes"));
         };
         if let Some(capability) = self.needs.only_capability {
-            if device.compute_capability != capability {
+            if device.code_capability != capability {
                 return Some(format!(
-                    "it is written for compute capability {capability} and the device has {}",
-                    device.compute_capability
+                    "it is written for compute capability {capability} and {}",
+                    device.runs()
                 ));
             }
         }

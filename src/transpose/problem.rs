@@ -20,6 +20,13 @@ impl Axis {
         src: 0,
         dst: 0,
     };
+
+    /// A row of one element.
+    const ELEMENT: Axis = Axis {
+        extent: 1,
+        src: 1,
+        dst: 1,
+    };
 }
 
 /// A strided view that is to be written out contiguously, its dimensions perhaps in another order.
@@ -39,7 +46,8 @@ impl Axis {
 pub struct TransposeProblem {
     /// Bytes of an element: 1, 2, 4, 8 or 16.
     pub element_size: usize,
-    /// Dimensions of the destination, outermost first, none of extent 1 and no two that one stride could walk.
+    /// Dimensions of the destination, outermost first, no two that one stride could walk and none of extent 1, but for a last
+    /// one that stands for elements with gaps between them. The last one's stride in the destination is 1.
     pub axes: Vec<Axis>,
     /// Both base addresses are multiples of this many bytes, at least `element_size`.
     pub align: usize,
@@ -297,7 +305,9 @@ impl TransposeProblem {
     }
 }
 
-/// Drops dimensions of extent 1 and joins neighbours that one stride walks on both sides.
+/// Drops dimensions of extent 1 and joins neighbours that one stride walks on both sides. Where a last dimension is dropped
+/// whose rows had gaps between them, what is left has a stride in the destination: its elements then are rows of one, for every
+/// movement counts on a last dimension without gaps.
 fn folded(axes: Vec<Axis>) -> Vec<Axis> {
     let mut folded: Vec<Axis> = Vec::with_capacity(axes.len());
     for axis in axes {
@@ -316,6 +326,9 @@ fn folded(axes: Vec<Axis>) -> Vec<Axis> {
             }
             _ => folded.push(axis),
         }
+    }
+    if folded.last().is_some_and(|last| last.dst != 1 && last.extent > 0) {
+        folded.push(Axis::ELEMENT);
     }
     folded
 }
@@ -429,6 +442,96 @@ mod tests {
             problem(&[5, 7, 8], &[1, 0, 2], 2).aligned_to(4).widened().element_size,
             4
         );
+    }
+
+    /// Makes a movement element by element as the kernels do, which take it that the fastest dimension of what they write has
+    /// no gaps.
+    fn moved(problem: &TransposeProblem, source: &[u8], len: usize) -> Vec<Option<u8>> {
+        let size = problem.element_size;
+        let mut written = vec![None; len];
+        let mut put = |src: i64, dst: i64| {
+            for byte in 0..size {
+                let (from, to) = (src as usize * size + byte, dst as usize * size + byte);
+                assert!(
+                    written[to].replace(source[from]).is_none(),
+                    "{problem} writes byte {to} twice"
+                );
+            }
+        };
+        match problem.movement() {
+            Movement::Nothing => {}
+            Movement::Copy { elements } => (0..elements as i64).for_each(|i| put(i, i)),
+            Movement::Rows(m) | Movement::Matrix(m) => {
+                let fastest = match problem.movement() {
+                    Movement::Rows(_) => m.dst_col,
+                    _ => m.dst_row,
+                };
+                assert_eq!(fastest, 1, "{problem}: {m:?}");
+                for matrix in 0..m.count() {
+                    let (mut rest, mut src, mut dst) = (matrix, 0, 0);
+                    for axis in m.outer.iter().rev() {
+                        let index = (rest % axis.extent) as i64;
+                        (src, dst) = (src + index * axis.src, dst + index * axis.dst);
+                        rest /= axis.extent;
+                    }
+                    for row in 0..m.rows as i64 {
+                        for col in 0..m.cols as i64 {
+                            put(
+                                src + row * m.src_row + col * m.src_col,
+                                dst + row * m.dst_row + col * m.dst_col,
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        written
+    }
+
+    /// Every small matrix, in either order and in a batch or alone, from rows that keep 4, 8 or 16 bytes to rows with gaps.
+    #[test]
+    fn rows_with_gaps_find_their_places_at_every_small_size() {
+        const ELEMENT: usize = 4;
+        for (rows, cols, batch) in
+            (1..=9usize).flat_map(|rows| (1..=9usize).flat_map(move |cols| [1, 2, 3].map(|b| (rows, cols, b))))
+        {
+            for (turned, pad, gap, align) in [false, true].into_iter().flat_map(|turned| {
+                let pads = (0..8).flat_map(|pad| [1usize, 4, 5, 6].map(|gap| (pad, gap)));
+                pads.flat_map(move |(pad, gap)| [4, 8, 16].map(|align| (turned, pad, gap, align)))
+            }) {
+                // The source is rows × cols, with its columns adjacent or, turned, its rows.
+                let (inner, outer) = if turned { (rows, cols) } else { (cols, rows) };
+                let (src_line, dst_line) = (inner + pad, cols.next_multiple_of(gap));
+                let [row_src, col_src] = if turned { [1, src_line] } else { [src_line, 1] };
+                let axis = |extent, src: usize, dst: usize| Axis {
+                    extent,
+                    src: src as i64,
+                    dst: dst as i64,
+                };
+                let axes = vec![
+                    axis(batch, src_line * outer, dst_line * rows),
+                    axis(rows, row_src, dst_line),
+                    axis(cols, col_src, 1),
+                ];
+                let problem = TransposeProblem::strided(axes, ELEMENT).aligned_to(align);
+                let source: Vec<u8> = (0..batch * src_line * outer * ELEMENT)
+                    .map(|i| (i * 37 % 251) as u8)
+                    .collect();
+                let len = batch * dst_line * rows * ELEMENT;
+                let mut expected = vec![None; len];
+                for (b, i, j) in (0..batch).flat_map(|b| (0..rows).flat_map(move |i| (0..cols).map(move |j| (b, i, j))))
+                {
+                    let from = b * src_line * outer + i * row_src + j * col_src;
+                    let to = b * dst_line * rows + i * dst_line + j;
+                    for byte in 0..ELEMENT {
+                        expected[to * ELEMENT + byte] = Some(source[from * ELEMENT + byte]);
+                    }
+                }
+                for problem in [problem.clone(), problem.widened()] {
+                    assert_eq!(moved(&problem, &source, len), expected, "{problem:?}");
+                }
+            }
+        }
     }
 
     #[test]

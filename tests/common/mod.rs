@@ -21,6 +21,27 @@ pub fn stream_or_skip(test: &str) -> Option<Arc<CudaStream>> {
     Some(context.new_stream().expect("a fresh context can make a stream"))
 }
 
+/// Runs `body` in a process of its own, in which nothing was loaded or allocated before: the test starts its own program again
+/// for this test alone.
+pub fn in_a_fresh_process(test: &str, body: impl FnOnce()) {
+    const VARIABLE: &str = "CANDLE_SGEMM_TEST_IN_FRESH_PROCESS";
+    if std::env::var(VARIABLE).is_ok_and(|value| value == test) {
+        return body();
+    }
+    let program = std::env::current_exe().expect("a test knows its program");
+    let output = std::process::Command::new(program)
+        .args(["--exact", test, "--nocapture", "--test-threads", "1"])
+        .env(VARIABLE, test)
+        .output()
+        .expect("a test can start its program again");
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{test} failed in a process of its own:\n{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
 /// A generator that gives the same numbers on every machine.
 pub fn rng(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)

@@ -1,0 +1,281 @@
+//! Products: shapes, views, broadcast batches, precisions, kernels by name, α, β, C, gradients.
+
+use crate::draw::{self, one_in, one_of, Seed, Values};
+use crate::expected::{broadcast, Expected};
+use crate::harness::{Case, Verdict};
+use crate::operand::Operand;
+use crate::view::View;
+use candle_core::{Device, Result, Tensor};
+use candle_sgemm::gemm::TABLE;
+use candle_sgemm::{matmul, Gemm, Precision, SgemmExt};
+use rand::rngs::{SmallRng, StdRng};
+use rand::{Rng, SeedableRng};
+
+/// How the product is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Door {
+    Matmul,
+    Sgemm,
+    Gemm,
+}
+
+/// C and its factor.
+#[derive(Clone, Debug)]
+pub struct Added {
+    beta: f32,
+    c: View,
+}
+
+/// `α·A·B + β·C`.
+#[derive(Clone, Debug)]
+pub struct Product {
+    door: Door,
+    a: View,
+    b: View,
+    alpha: f32,
+    added: Option<Added>,
+    precision: Precision,
+    kernel: Option<&'static str>,
+    gradients: bool,
+    values: Values,
+    numbers: Seed,
+}
+
+/// A kernel of the table, mostly none: on a CPU all that it can do is refuse.
+pub fn draw_kernel(rng: &mut StdRng, on_gpu: bool) -> Option<&'static str> {
+    let times = if on_gpu { 4 } else { 40 };
+    one_in(rng, times).then(|| TABLE[rng.random_range(0..TABLE.len())].name)
+}
+
+/// What to make of a result where a kernel was asked for by name: it may be refused, with its name and a reason.
+pub fn refused(result: &Result<Tensor>, kernel: Option<&str>) -> Option<std::result::Result<(), String>> {
+    let (Err(error), Some(kernel)) = (result, kernel) else {
+        return None;
+    };
+    let text = error.to_string();
+    let reason = [
+        "cannot take",
+        "multiplies F32",
+        "runs on CUDA devices",
+        "was not compiled",
+    ];
+    Some(
+        match text.contains(kernel) && reason.iter().any(|reason| text.contains(reason)) {
+            true => Ok(()),
+            false => Err(format!("kernel '{kernel}' is refused without a reason: {text}")),
+        },
+    )
+}
+
+impl Product {
+    pub fn draw(rng: &mut StdRng, on_gpu: bool) -> Self {
+        let batch = draw::batch(rng);
+        let [m, n, k] = draw::sizes(rng, batch.iter().product());
+        let operand = |rng: &mut StdRng, rows, cols| {
+            let dims = draw::broadcastable(rng, &[&batch[..], &[rows, cols]].concat(), 2);
+            View::draw(rng, &dims)
+        };
+        let (a, b) = (operand(rng, m, k), operand(rng, k, n));
+        let values = Values::draw(rng);
+        let door = one_of(rng, &[Door::Matmul, Door::Sgemm, Door::Gemm, Door::Gemm, Door::Gemm]);
+        let mut case = Product {
+            door,
+            a,
+            b,
+            alpha: 1.0,
+            added: None,
+            precision: Precision::default(),
+            kernel: None,
+            gradients: one_in(rng, 5),
+            values,
+            numbers: Seed(rng.random_range(0..1 << 16)),
+        };
+        if door == Door::Gemm {
+            case.precision = one_of(rng, &Precision::ALL);
+            case.kernel = draw_kernel(rng, on_gpu);
+            if rng.random() {
+                case.alpha = values.factor(rng);
+            }
+            if one_in(rng, 3) {
+                let dims = draw::broadcastable(rng, &case.dims(), 0);
+                case.added = Some(Added {
+                    beta: values.factor(rng),
+                    c: View::draw(rng, &dims),
+                });
+            }
+        }
+        case
+    }
+
+    /// Dimensions of the result.
+    fn dims(&self) -> Vec<usize> {
+        let batch = |view: &View| view.dims()[..view.dims().len() - 2].to_vec();
+        [
+            broadcast(&batch(&self.a), &batch(&self.b)),
+            vec![self.a.dim(1), self.b.dim(0)],
+        ]
+        .concat()
+    }
+
+    /// Rows of A, columns of B, and what is between them.
+    fn sizes(&self) -> [usize; 3] {
+        [self.a.dim(1), self.b.dim(0), self.a.dim(0)]
+    }
+
+    /// A and B.
+    pub fn views(&self) -> [&View; 2] {
+        [&self.a, &self.b]
+    }
+
+    /// The same with another m, n and k.
+    fn resized(&self, [m, n, k]: [usize; 3]) -> Self {
+        let added = self.added.as_ref().map(|added| Added {
+            c: added.c.resized(1, m).resized(0, n),
+            ..*added
+        });
+        Product {
+            a: self.a.resized(1, m).resized(0, k),
+            b: self.b.resized(1, k).resized(0, n),
+            added,
+            ..self.clone()
+        }
+    }
+
+    /// The same with batch dimension `i`, counted from the innermost, of one matrix.
+    fn without_batch(&self, i: usize) -> Self {
+        let added = self.added.as_ref().map(|added| Added {
+            c: added.c.resized(i + 2, 1),
+            ..*added
+        });
+        Product {
+            a: self.a.resized(i + 2, 1),
+            b: self.b.resized(i + 2, 1),
+            added,
+            ..self.clone()
+        }
+    }
+}
+
+impl Case for Product {
+    fn size(&self) -> usize {
+        self.dims().iter().product::<usize>() * self.a.dim(0)
+    }
+
+    fn smaller(&self) -> Vec<Self> {
+        let sizes = self.sizes();
+        let mut smaller = Vec::new();
+        for (i, &size) in sizes.iter().enumerate() {
+            let less = [1, size / 2, size - size / 8, size - 1];
+            for less in less.into_iter().filter(|&less| less >= 1 && less < size) {
+                let mut sizes = sizes;
+                sizes[i] = less;
+                smaller.push(self.resized(sizes));
+            }
+        }
+        let dims = self.dims();
+        for i in (0..dims.len() - 2).filter(|&i| dims[dims.len() - 3 - i] > 1) {
+            smaller.push(self.without_batch(i));
+        }
+        let same = || self.clone();
+        if self.gradients {
+            smaller.push(Product {
+                gradients: false,
+                ..same()
+            });
+        }
+        if self.added.is_some() {
+            smaller.push(Product { added: None, ..same() });
+        }
+        if self.alpha != 1.0 {
+            smaller.push(Product { alpha: 1.0, ..same() });
+        }
+        smaller.extend(self.a.simpler().into_iter().map(|a| Product { a, ..same() }));
+        smaller.extend(self.b.simpler().into_iter().map(|b| Product { b, ..same() }));
+        if let Some(added) = &self.added {
+            let views = added.c.simpler().into_iter();
+            smaller.extend(views.map(|c| Product {
+                added: Some(Added { c, ..*added }),
+                ..same()
+            }));
+        }
+        smaller
+    }
+
+    fn check(&self, device: &Device) -> Verdict {
+        let rng = &mut SmallRng::seed_from_u64(self.numbers.0);
+        let values = self.values;
+        let variables = self.gradients;
+        let a = Operand::new(&self.a, values, rng, variables, device)?;
+        let b = Operand::new(&self.b, values, rng, variables, device)?;
+        let c = match &self.added {
+            // Where β is 0 nobody may look at C.
+            Some(Added { beta: 0.0, c }) => Some(Operand::mapped(c, values, rng, false, device, |_| f32::NAN)?),
+            Some(added) => Some(Operand::new(&added.c, values, rng, variables, device)?),
+            None => None,
+        };
+        let result = match self.door {
+            Door::Matmul => matmul(&a.tensor, &b.tensor),
+            Door::Sgemm => a.tensor.sgemm(&b.tensor),
+            Door::Gemm => {
+                let mut gemm = Gemm::new().precision(self.precision).alpha(f64::from(self.alpha));
+                if let (Some(added), Some(c)) = (&self.added, &c) {
+                    gemm = gemm.c(&c.tensor, f64::from(added.beta));
+                }
+                if let Some(kernel) = self.kernel {
+                    gemm = gemm.kernel(kernel);
+                }
+                gemm.matmul(&a.tensor, &b.tensor)
+            }
+        };
+        if let Some(verdict) = refused(&result, self.kernel) {
+            return Ok(verdict);
+        }
+        let result = result?;
+        // What the environment says counts where the case names no precision.
+        let precision = match self.door {
+            Door::Gemm => self.precision,
+            Door::Matmul | Door::Sgemm => default_precision(),
+        };
+        let (a_exact, b_exact) = (a.exact()?, b.exact()?);
+        let mut expected = a_exact.product(&b_exact, precision)?.scaled(self.alpha)?;
+        let read = self.added.as_ref().filter(|added| added.beta != 0.0).zip(c.as_ref());
+        if let Some((added, c)) = read {
+            expected = expected.plus(&c.exact()?.scaled(added.beta)?)?;
+        }
+        if let Err(complaint) = expected.check(&result, "result")? {
+            return Ok(Err(complaint));
+        }
+        if !result.is_contiguous() {
+            return Ok(Err(format!("the result has strides {:?}", result.stride())));
+        }
+        if !self.gradients {
+            return Ok(Ok(()));
+        }
+
+        // The sum of the result's elements, each with a weight of its own, has these weights as its gradient.
+        let weights = Operand::new(&View::dense(result.dims()), values, rng, false, device)?;
+        let gradients = (&result * &weights.tensor)?.sum_all()?.backward()?;
+        let weights = weights.exact()?;
+        let of_a = weights.product(&b_exact.t()?, precision)?.scaled(self.alpha)?;
+        let of_b = a_exact.t()?.product(&weights, precision)?.scaled(self.alpha)?;
+        let mut checks: Vec<(&str, &Operand, Expected)> = vec![
+            ("A", &a, of_a.sum_to(self.a.dims())?),
+            ("B", &b, of_b.sum_to(self.b.dims())?),
+        ];
+        if let Some((added, c)) = read {
+            checks.push(("C", c, weights.scaled(added.beta)?.sum_to(added.c.dims())?));
+        }
+        for (name, operand, expected) in checks {
+            if let Err(complaint) = operand.check_gradient(&gradients, &expected, name)? {
+                return Ok(Err(complaint));
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// The precision of products that name none.
+pub fn default_precision() -> Precision {
+    let named = std::env::var("CANDLE_SGEMM_PRECISION").ok();
+    named.and_then(|name| name.parse().ok()).unwrap_or_default()
+}
