@@ -51,13 +51,59 @@ struct ExactOperand {
     }
 };
 
+// Rows of an operand that lie anywhere, each at this lane's next k.
+template <int COUNT>
+struct AnyRows {
+    const float* at[COUNT];
+
+    // Four neighbours in k of each, and goes on by STEP of k.
+    template <int STEP>
+    __device__ __forceinline__ void take(const ExactOperand& from, float4 (&x)[COUNT]) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) x[i] = from.take<STEP>(at[i]);
+    }
+    __device__ __forceinline__ void take_one(const ExactOperand&, float (&x)[COUNT]) const {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) x[i] = *at[i];
+    }
+    __device__ __forceinline__ void go_on(const ExactOperand& from, int k) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) at[i] += k * from.k_stride;
+    }
+};
+
+// Neighbouring rows of an operand whose k can be read four at a time: one address for all. Of those past the last, that one.
+template <int COUNT>
+struct NeighbourRows {
+    const float* first;
+    int inside;
+
+    template <typename VISIT>
+    __device__ __forceinline__ void visit(const ExactOperand& from, const VISIT& visit) const {
+        const float* at = first;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            visit(i, at);
+            if (i + 1 < inside) at += from.row_stride;
+        }
+    }
+    template <int STEP>
+    __device__ __forceinline__ void take(const ExactOperand& from, float4 (&x)[COUNT]) {
+        visit(from, [&](int i, const float* at) { x[i] = *reinterpret_cast<const float4*>(at); });
+        first += STEP;
+    }
+    __device__ __forceinline__ void take_one(const ExactOperand& from, float (&x)[COUNT]) const {
+        visit(from, [&](int i, const float* at) { x[i] = *at; });
+    }
+    __device__ __forceinline__ void go_on(const ExactOperand&, int k) { first += k; }
+};
+
 // Adds products of R and S to the sums of ROWS rows by COLS columns. The K_LANES lanes that share these sums, of which this
-// one has number `k_lane`, take four k each in turn, AHEAD turns with their loads under way together. r_at and s_at are the
-// rows at this lane's first k. Returns as soon as all sums of the warp are NaN, and may be called with sums that are: NaN
-// stays NaN.
-template <int K_LANES, int AHEAD, int ROWS, int COLS>
-__device__ __forceinline__ void add_products(const ExactOperand& r, const ExactOperand& s, const float* (&r_at)[ROWS],
-                                             const float* (&s_at)[COLS], int k_lane, int k, float (&sum)[ROWS][COLS]) {
+// one has number `k_lane`, take four k each in turn, AHEAD turns with their loads under way together; the rows are at this
+// lane's first k. Returns as soon as all sums of the warp are NaN, and may be called with sums that are: NaN stays NaN.
+template <int K_LANES, int AHEAD, int ROWS, int COLS, typename R_ROWS, typename S_ROWS>
+__device__ __forceinline__ void add_products(const ExactOperand& r, const ExactOperand& s, R_ROWS r_rows, S_ROWS s_rows,
+                                             int k_lane, int k, float (&sum)[ROWS][COLS]) {
     constexpr int kTurn = K_LANES * kVector, kOnce = AHEAD * kTurn;
     constexpr int kStretch = kOnce < 32 ? 32 : kOnce;   // of k between two looks for sums that are not NaN
     static_assert(kStretch % kOnce == 0, "a stretch is whole turns");
@@ -68,17 +114,15 @@ __device__ __forceinline__ void add_products(const ExactOperand& r, const ExactO
             float4 x[AHEAD][ROWS], y[AHEAD][COLS];
 #pragma unroll
             for (int ahead = 0; ahead < AHEAD; ++ahead) {
-#pragma unroll
-                for (int i = 0; i < ROWS; ++i) x[ahead][i] = r.take<kTurn>(r_at[i]);
-#pragma unroll
-                for (int j = 0; j < COLS; ++j) y[ahead][j] = s.take<kTurn>(s_at[j]);
+                r_rows.template take<kTurn>(r, x[ahead]);
+                s_rows.template take<kTurn>(s, y[ahead]);
             }
 #pragma unroll
             for (int ahead = 0; ahead < AHEAD; ++ahead) {
 #pragma unroll
-                for (int i = 0; i < ROWS; ++i) {
+                for (int j = 0; j < COLS; ++j) {
 #pragma unroll
-                    for (int j = 0; j < COLS; ++j) {
+                    for (int i = 0; i < ROWS; ++i) {
                         sum[i][j] = fmaf(x[ahead][i].x, y[ahead][j].x, sum[i][j]);
                         sum[i][j] = fmaf(x[ahead][i].y, y[ahead][j].y, sum[i][j]);
                         sum[i][j] = fmaf(x[ahead][i].z, y[ahead][j].z, sum[i][j]);
@@ -95,24 +139,15 @@ __device__ __forceinline__ void add_products(const ExactOperand& r, const ExactO
         if (__all_sync(kWholeWarp, isnan(number))) return;
     }
     // The rest of k, one at a time.
-    const int back = k_lane * (kVector - 1);
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) r_at[i] -= back * r.k_stride;
-#pragma unroll
-    for (int j = 0; j < COLS; ++j) s_at[j] -= back * s.k_stride;
+    r_rows.go_on(r, -k_lane * (kVector - 1));
+    s_rows.go_on(s, -k_lane * (kVector - 1));
 #pragma unroll 1
     for (int at = k_lane; at < left; at += K_LANES) {
         float x[ROWS], y[COLS];
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-            x[i] = *r_at[i];
-            r_at[i] += K_LANES * r.k_stride;
-        }
-#pragma unroll
-        for (int j = 0; j < COLS; ++j) {
-            y[j] = *s_at[j];
-            s_at[j] += K_LANES * s.k_stride;
-        }
+        r_rows.take_one(r, x);
+        s_rows.take_one(s, y);
+        r_rows.go_on(r, K_LANES);
+        s_rows.go_on(s, K_LANES);
 #pragma unroll
         for (int i = 0; i < ROWS; ++i)
 #pragma unroll
@@ -143,7 +178,11 @@ struct ExactPart {
 
 // Computes the sums of a part that are not finite again. `row_of(half, group)` is a row of R, `first_s` the first row of S,
 // k the length of the sums.
-template <int AHEAD, int COUNT, typename ROW_OF>
+//
+// Loads of 16 bytes cost the L1 a clock for each line that eight neighbouring lanes ask for. So where four neighbours in k of S
+// can be read at once, all lanes ask for the same row of S, and where this is so of R as well, eight for the same row of R:
+// GROUPS is how many groups of four lanes share their rows, or 0 where there is nothing to be gained.
+template <int AHEAD, int GROUPS, int COUNT, typename ROW_OF>
 __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOperand& s, const ROW_OF& row_of, int first_s,
                                           int k, float (&x)[COUNT]) {
     using Part = ExactPart<COUNT>;
@@ -174,14 +213,15 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
         for (; bad_rows != 0; bad_rows &= bad_rows - 1) {
             const int row = __ffs(bad_rows) - 1, half = row / kGroups, of_group = row % kGroups;
             const unsigned wanted = __shfl_sync(kWholeWarp, bad, of_group * kQuads + quad);
-            const float *r_at[1] = {r.at(row_of(half, of_group), group * kVector)}, *s_at[kColumns];
+            const AnyRows<1> r_rows = {{r.at(row_of(half, of_group), group * kVector)}};
+            AnyRows<kColumns> s_rows;
             float sum[1][kColumns];
 #pragma unroll
             for (int j = 0; j < kColumns; ++j) {
-                s_at[j] = s.at(first_s + Part::column(quad, j), group * kVector);
+                s_rows.at[j] = s.at(first_s + Part::column(quad, j), group * kVector);
                 sum[0][j] = start(wanted, Part::index(half, j));
             }
-            add_products<kGroups, AHEAD>(r, s, r_at, s_at, group, k, sum);
+            add_products<kGroups, AHEAD + 1>(r, s, r_rows, s_rows, group, k, sum);
 #pragma unroll
             for (int j = 0; j < kColumns; ++j) sum[0][j] = sum_over_lanes<kQuads, kWarp / 2>(sum[0][j]);
             const unsigned mine = group == of_group ? bad : 0;
@@ -196,10 +236,10 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
         for (; bad_cols != 0; bad_cols &= bad_cols - 1) {
             const int col = __ffs(bad_cols) - 1, of_quad = col / 2 % kQuads, j = col / 8 * 2 + col % 2;
             const unsigned wanted = __shfl_sync(kWholeWarp, bad, group * kQuads + of_quad);
-            const float *r_at[2] = {r.at(row_of(0, group), quad * kVector), r.at(row_of(1, group), quad * kVector)};
-            const float* s_at[1] = {s.at(first_s + col, quad * kVector)};
+            const AnyRows<2> r_rows = {{r.at(row_of(0, group), quad * kVector), r.at(row_of(1, group), quad * kVector)}};
+            const AnyRows<1> s_rows = {{s.at(first_s + col, quad * kVector)}};
             float sum[2][1] = {{start(wanted, Part::index(0, j))}, {start(wanted, Part::index(1, j))}};
-            add_products<kQuads, AHEAD>(r, s, r_at, s_at, quad, k, sum);
+            add_products<kQuads, AHEAD>(r, s, r_rows, s_rows, quad, k, sum);
 #pragma unroll
             for (int half = 0; half < 2; ++half) sum[half][0] = sum_over_lanes<1, kQuads / 2>(sum[half][0]);
             const unsigned mine = quad == of_quad ? bad : 0;
@@ -208,22 +248,67 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
                 if (Part::own_column(i) == j && (mine >> i & 1) != 0) x[i] = sum[Part::half(i)][0];
             }
         }
+    } else if constexpr (GROUPS > 0) {
+        // All: the lanes of GROUPS groups take other k of their rows, and all columns, or half of them at a time.
+        constexpr int kRows = 2 * GROUPS, kLanes = kQuads * GROUPS, kPasses = COUNT > 4 ? GROUPS : 1;
+        constexpr int kOnce = COUNT / kPasses, kCols = 2 * kOnce;
+        static_assert(GROUPS <= 2, "one exchange between groups");
+        const int k_lane = lane % kLanes, of_group = group % GROUPS, first_group = group - of_group;
+        const bool upper = quad / 2 != 0, odd = quad % 2 != 0;
+#pragma unroll
+        for (int pass = 0; pass < kPasses; ++pass) {
+            if ((bad_cols >> pass * kCols & (1u << kCols) - 1) == 0) continue;
+            AnyRows<kRows> r_rows;
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) r_rows.at[i] = r.at(row_of(i % 2, first_group + i / 2), k_lane * kVector);
+            const int first_col = first_s + pass * kCols;
+            const NeighbourRows<kCols> s_rows = {s.at(first_col, k_lane * kVector), s.rows - first_col};
+            float sum[kRows][kCols];
+#pragma unroll
+            for (int owner = 0; owner < kLanes; ++owner) {
+                const unsigned wanted = __shfl_sync(kWholeWarp, bad, first_group * kQuads + owner);
+#pragma unroll
+                for (int i = 0; i < kOnce; ++i)
+                    sum[owner / kQuads * 2 + Part::half(i)][Part::column(owner % kQuads, Part::own_column(i))] =
+                        start(wanted, pass * kOnce + i);
+            }
+            add_products<kLanes, 1>(r, s, r_rows, s_rows, k_lane, k, sum);
+#pragma unroll
+            for (int i = 0; i < kOnce; ++i) {   // a lane ends up with the sums that it owns
+                float part[kQuads];
+#pragma unroll
+                for (int of_quad = 0; of_quad < kQuads; ++of_quad) {
+                    const int half = Part::half(i), col = Part::column(of_quad, Part::own_column(i));
+                    part[of_quad] = sum[half][col];
+                    if constexpr (GROUPS == 2) {
+                        const float give = of_group == 1 ? sum[half][col] : sum[2 + half][col];
+                        part[of_quad] = (of_group == 1 ? sum[2 + half][col] : sum[half][col]) +
+                                        __shfl_xor_sync(kWholeWarp, give, kQuads);
+                    }
+                }
+                const float first = (upper ? part[2] : part[0]) + __shfl_xor_sync(kWholeWarp, upper ? part[0] : part[2], 2);
+                const float second = (upper ? part[3] : part[1]) + __shfl_xor_sync(kWholeWarp, upper ? part[1] : part[3], 2);
+                const float all = (odd ? second : first) + __shfl_xor_sync(kWholeWarp, odd ? first : second, 1);
+                if ((bad >> pass * kOnce + i & 1) != 0) x[pass * kOnce + i] = all;
+            }
+        }
     } else {
         // All: two groups of lanes share the rows of both and take other k.
         const int odd = group % 2;
         const unsigned others = __shfl_xor_sync(kWholeWarp, bad, kQuads);
         const unsigned wanted[2] = {odd ? others : bad, odd ? bad : others};
-        const float *r_at[4], *s_at[kColumns];
+        AnyRows<4> r_rows;
+        AnyRows<kColumns> s_rows;
         float sum[4][kColumns];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            r_at[i] = r.at(row_of(i % 2, group - odd + i / 2), odd * kVector);
+            r_rows.at[i] = r.at(row_of(i % 2, group - odd + i / 2), odd * kVector);
 #pragma unroll
             for (int j = 0; j < kColumns; ++j) sum[i][j] = start(wanted[i / 2], Part::index(i % 2, j));
         }
 #pragma unroll
-        for (int j = 0; j < kColumns; ++j) s_at[j] = s.at(first_s + Part::column(quad, j), odd * kVector);
-        add_products<2, AHEAD>(r, s, r_at, s_at, odd, k, sum);
+        for (int j = 0; j < kColumns; ++j) s_rows.at[j] = s.at(first_s + Part::column(quad, j), odd * kVector);
+        add_products<2, AHEAD>(r, s, r_rows, s_rows, odd, k, sum);
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             const int half = Part::half(i), j = Part::own_column(i);

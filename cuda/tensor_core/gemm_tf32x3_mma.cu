@@ -315,7 +315,7 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const ffma_gemm::Wo
     const ExactOperand b = operand(ffma_gemm::Source::of_b(args, work.batch));
     visit_sums<SHAPE, kPart>(sums, row, col, [&](int first_row, int first_col, float (&x)[kPart]) {
         const auto row_of = [&](int half, int group) { return first_row + half * 8 + group; };
-        recompute<kAhead>(a, b, row_of, first_col, work.k_end - work.k_begin, x);
+        recompute<kAhead, 0>(a, b, row_of, first_col, work.k_end - work.k_begin, x);
     });
 }
 
