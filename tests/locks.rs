@@ -23,6 +23,17 @@ fn square(device: &Device) -> Result<Var> {
     Var::rand(-1f32, 1f32, (SIZE, SIZE), device)
 }
 
+/// Makes the device's context current on this thread: what a thread drops before it has used the device would else be freed in none.
+fn bind(device: &Device) {
+    #[cfg(feature = "cuda")]
+    if let Device::Cuda(device) = device {
+        let stream = device.cuda_stream();
+        stream.context().bind_to_thread().expect("a context can be bound");
+    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = device;
+}
+
 /// Runs `work` while a reader (this function) holds the lock of `var` and a writer waits for it.
 fn beside_a_waiting_writer<T: Send + 'static>(
     var: &Var,
@@ -35,12 +46,17 @@ fn beside_a_waiting_writer<T: Send + 'static>(
         let _reader = var.storage_and_layout();
         let writer = var.clone();
         // Threads are left to themselves: in a deadlock they never end.
-        thread::spawn(move || writer.set(&fresh));
+        let device = var.device().clone();
+        thread::spawn(move || {
+            bind(&device);
+            writer.set(&fresh)
+        });
         // Candle's plain read lock queues up behind a writer that waits: as soon as one does not come back, there is one.
         loop {
             let (read, came_back) = channel();
             let probe = var.clone();
             thread::spawn(move || {
+                bind(probe.device());
                 drop(probe.storage_and_layout());
                 let _ = read.send(());
             });
@@ -49,7 +65,9 @@ fn beside_a_waiting_writer<T: Send + 'static>(
                 _ => thread::sleep(Duration::from_millis(1)),
             }
         }
+        let device = var.device().clone();
         thread::spawn(move || {
+            bind(&device);
             let _ = finished.send(work());
         });
         outcome.recv_timeout(PATIENCE)
@@ -93,6 +111,7 @@ fn layers_run_beside_writers(device: &Device) -> Result<()> {
         let (target, fresh) = (x.clone(), x.copy()?);
         let done = finished.clone();
         thread::spawn(move || {
+            bind(x.device());
             let mut outcome = Ok(());
             while Instant::now() < until && outcome.is_ok() {
                 outcome = layer.forward_residual(&x, &residual).map(drop);
@@ -102,6 +121,7 @@ fn layers_run_beside_writers(device: &Device) -> Result<()> {
         let writer = Var::from_tensor(&target)?;
         let done = finished.clone();
         thread::spawn(move || {
+            bind(writer.device());
             let mut outcome = Ok(());
             while Instant::now() < until && outcome.is_ok() {
                 outcome = writer.set(&fresh);

@@ -125,8 +125,11 @@ impl GatedMlp {
     ///
     /// If gate and up have different shapes, or down does not take what they give.
     pub fn from_layers(gate: Linear, up: Linear, down: Linear, activation: Activation) -> Result<Self> {
-        let (gate_dims, up_dims) = (gate.weight().dims2()?, up.weight().dims2()?);
-        if gate_dims != up_dims || down.weight().dim(1)? != gate_dims.0 {
+        let fits = match (gate.weight().dims(), up.weight().dims(), down.weight().dims()) {
+            (gate @ [hidden, _], up, [_, into_down]) => gate == up && into_down == hidden,
+            _ => false,
+        };
+        if !fits {
             bail!(
                 "the weights of a gated MLP do not fit: gate {:?}, up {:?}, down {:?}",
                 gate.weight().shape(),

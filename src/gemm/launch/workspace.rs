@@ -224,15 +224,21 @@ mod tests {
         (address, is_kept)
     }
 
+    /// One after the other, for streams of one test would take places that the other counts on.
     #[test]
-    fn candles_default_stream_keeps_scratch_memory_thread_by_thread() {
-        let Some((cuda, context)) = gpu("candles_default_stream_keeps_scratch_memory_thread_by_thread") else {
+    fn streams_keep_scratch_memory_as_long_as_they_use_it() {
+        let Some((cuda, context)) = gpu("streams_keep_scratch_memory_as_long_as_they_use_it") else {
             return;
         };
+        candles_default_stream_keeps_scratch_memory_thread_by_thread(&cuda, &context);
+        places_of_streams_that_are_gone_are_given_to_others(&cuda, &context);
+    }
+
+    fn candles_default_stream_keeps_scratch_memory_thread_by_thread(cuda: &Arc<CudaContext>, context: &CurrentContext) {
         let stream = cuda.per_thread_stream();
-        let first = take(&stream, 1 << 20, &context);
+        let first = take(&stream, 1 << 20, context);
         assert!(first.1, "the stream keeps what its launches ask for");
-        assert_eq!(take(&stream, 1 << 10, &context), first);
+        assert_eq!(take(&stream, 1 << 10, context), first);
         // The same handle stands for another stream in another thread.
         let other = std::thread::scope(|scope| {
             let elsewhere = scope.spawn(|| {
@@ -245,22 +251,18 @@ mod tests {
         stream.synchronize().unwrap();
     }
 
-    #[test]
-    fn places_of_streams_that_are_gone_are_given_to_others() {
-        let Some((cuda, context)) = gpu("places_of_streams_that_are_gone_are_given_to_others") else {
-            return;
-        };
+    fn places_of_streams_that_are_gone_are_given_to_others(cuda: &Arc<CudaContext>, context: &CurrentContext) {
         // More than keep memory at a time. Those that come first are gone when the last one comes.
         for _ in 0..40 {
             let stream = cuda.new_stream().unwrap();
-            take(&stream, 1 << 12, &context);
+            take(&stream, 1 << 12, context);
             stream.synchronize().unwrap();
         }
         std::thread::sleep(std::time::Duration::from_millis(2100));
         let stream = cuda.new_stream().unwrap();
-        let first = take(&stream, 1 << 12, &context);
+        let first = take(&stream, 1 << 12, context);
         assert!(first.1, "a new stream keeps memory where others have been idle");
-        assert_eq!(take(&stream, 1 << 12, &context), first);
+        assert_eq!(take(&stream, 1 << 12, context), first);
         stream.synchronize().unwrap();
     }
 }
