@@ -193,7 +193,7 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, RelaxedCapture, Scratch};
+pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, Lane, RelaxedCapture, Scratch};
 #[cfg(feature = "cuda")]
 pub use cuda::{CurrentContext, Function};
 
@@ -202,7 +202,6 @@ mod cuda {
     use super::{DeviceInfo, Reported};
     use crate::architectures::code_for;
     use crate::error::{Error, Result};
-    use crate::gemm::Lane;
     use crate::modules;
     use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
     use cudarc::driver::{result, DriverError};
@@ -210,7 +209,12 @@ mod cuda {
     use std::collections::HashMap;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+    use std::thread::ThreadId;
     use std::time::Instant;
+
+    /// A stream within one capture, which lives as long: the driver does not tell its number then. Its handle, and the thread where
+    /// that stands for another stream in each.
+    pub(crate) type Lane = (usize, Option<ThreadId>);
 
     /// A loaded kernel. Valid in the context that it was loaded in, for as long as that context lives.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -871,7 +875,8 @@ mod cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::kernels::{self, Arithmetic};
+    use crate::gemm::kernel::spec::Arithmetic;
+    use crate::gemm::TABLE;
     use crate::gemm::{explain, GemmProblem, Plan, Precision};
 
     /// As the driver of such a GPU would describe it.
@@ -963,7 +968,7 @@ mod tests {
             let choice = explained.choice.as_ref().unwrap();
             assert_eq!(choice.kernel.arithmetic, arithmetic, "{capability}: {explained}");
             let text = explained.to_string();
-            assert!(kernels::TABLE.iter().all(|spec| text.contains(spec.name)), "{text}");
+            assert!(TABLE.iter().all(|spec| text.contains(spec.name)), "{text}");
             assert!(!text.contains("inf"), "{capability}: {text}");
         }
     }

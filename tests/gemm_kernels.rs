@@ -9,12 +9,12 @@
 mod common;
 
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
-use candle_sgemm::gemm::args::{GemmArgs, GemmOperand};
-use candle_sgemm::gemm::cache;
-use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
+use candle_sgemm::gemm::launch::args::Addresses;
+use candle_sgemm::gemm::launch::args::{GemmArgs, GemmOperand};
 use candle_sgemm::gemm::launch::launch;
-use candle_sgemm::gemm::plan::Addresses;
-use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::planner::cache;
 use candle_sgemm::gemm::{
     Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
 };
@@ -385,7 +385,7 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
         for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
             add(base(m, n, k, a, b, 0), 0, 1.0, 0.0);
         }
-        if spec.copy_boxes.is_some() {
+        if spec.tma_boxes.is_some() {
             // The copy engine takes rows that start on 16 bytes, whatever their length.
             let padded = |length: usize| length.next_multiple_of(4) + 4;
             let (row, col) = (|cols| row(padded(cols)), |rows| col(padded(rows)));
@@ -818,7 +818,7 @@ fn tiles_may_arrive_late() {
             let mut seen = HashSet::new();
             let plans = Plan::candidates(&folded, &device)
                 .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
-                .filter(|plan| plan.kernel.copy_boxes.is_some() && plan.repacks == [None; 2])
+                .filter(|plan| plan.kernel.tma_boxes.is_some() && plan.repacks == [None; 2])
                 .filter(|plan| seen.insert((plan.kernel.name, plan.split_k > 1, plan.stream_k.is_some())));
             for plan in plans.step_by(every()) {
                 let mut expected = None;

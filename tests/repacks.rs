@@ -4,8 +4,8 @@
 //! beside it may have been written.
 
 use candle_sgemm::device::DeviceInfo;
-use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
-use candle_sgemm::gemm::repack::{self, Repack};
+use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::planner::prepare::{self, Repack};
 use candle_sgemm::gemm::{Access, DType, GemmProblem, KernelSpec, OperandLayout, TABLE};
 use candle_sgemm::transpose::args::TransposeArgs;
 use candle_sgemm::transpose::kernels::Tiling;
@@ -333,7 +333,7 @@ fn what_is_written_anew_is_the_operand() {
                 let mut seen: Vec<Repack> = Vec::new();
                 for spec in &kinds {
                     for is_b in [false, true] {
-                        let Some((changed, repacks)) = repack::offer(spec, &lie.problem(is_b)) else {
+                        let Some((changed, repacks)) = prepare::offer(spec, &lie.problem(is_b)) else {
                             continue;
                         };
                         let Some(repack) = repacks[usize::from(is_b)] else {

@@ -5,8 +5,8 @@
 mod common;
 
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
+use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
-use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use common::{in_a_fresh_process, rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};

@@ -3,8 +3,8 @@
 use super::case::Case;
 use super::gpu::{Gpu, Timing};
 use anyhow::{bail, ensure, Context, Result};
+use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
-use candle_sgemm::gemm::plan::Addresses;
 use candle_sgemm::gemm::{DType, Plan, Precision};
 use candle_sgemm::transpose::launch::launch as launch_transpose;
 use candle_sgemm::transpose::{TransposePlan, TransposeProblem};

@@ -17,7 +17,7 @@ mod print;
 mod transpose;
 
 use anyhow::{bail, Result};
-use candle_sgemm::gemm::kernels::{self, Role};
+use candle_sgemm::gemm::kernel::{spec::Role, table};
 use candle_sgemm::gemm::{KernelSpec, Precision, TABLE};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -129,7 +129,7 @@ impl Arguments {
         };
         let mut chosen: Vec<&KernelSpec> = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let exact = kernels::find(part);
+            let exact = table::find(part);
             let matching: Vec<_> = match &exact {
                 Ok(spec) => vec![*spec],
                 Err(_) => TABLE

@@ -7,7 +7,7 @@ use crate::support::record::{Report, Row};
 use crate::{print, Arguments};
 use anyhow::{Context, Result};
 use candle_sgemm::device::CurrentContext;
-use candle_sgemm::gemm::kernels::Role;
+use candle_sgemm::gemm::kernel::spec::Role;
 use candle_sgemm::gemm::{DType, KernelSpec, Plan, Precision};
 use candle_sgemm::modules::resources;
 use candle_sgemm::Error;

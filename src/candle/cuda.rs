@@ -3,8 +3,9 @@
 use super::layout::{Product, Terms, MAX_ALIGN};
 use super::look::{look_at, Seen};
 use crate::device::CurrentContext;
-use crate::gemm::plan::Addresses;
-use crate::gemm::{cache, launch, tune};
+use crate::gemm::launch::args::Addresses;
+use crate::gemm::planner::cache;
+use crate::gemm::{launch, tune};
 use candle_core::backend::BackendStorage;
 use candle_core::cuda_backend::WrapErr;
 use candle_core::{CudaStorage, DType, Error, Result, Tensor};

@@ -1,7 +1,7 @@
 //! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
 
-use crate::gemm::plan::Addresses;
-use crate::gemm::problem::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS, RESIDUAL};
+use crate::gemm::launch::args::Addresses;
+use crate::gemm::operands::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS, RESIDUAL};
 use crate::gemm::{Activation, Combine, Epilogue, GemmProblem, OperandLayout, Precision};
 use candle_core::{bail, Error, Layout, Result, Shape};
 

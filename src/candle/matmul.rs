@@ -6,7 +6,8 @@ use super::cuda;
 use super::fallback::is_served;
 use super::layout::{result_shape, Product, Terms};
 use super::look::{look_at, Seen};
-use crate::gemm::kernels::{self, EpilogueSupport};
+use crate::gemm::kernel::spec::EpilogueSupport;
+use crate::gemm::kernel::table::{self, TABLE};
 use crate::gemm::{cpu, Activation, Combine, Precision};
 use crate::settings::Settings;
 #[cfg(feature = "cuda")]
@@ -272,7 +273,7 @@ impl Gemm {
 
     /// Whether bias, activation and residual can be part of the product on this device. Rungs of the ladder compute α·A·B + β·C only.
     fn fuses(&self, device: &Device) -> bool {
-        let mut kernels = kernels::TABLE.iter().filter(|spec| match &self.kernel {
+        let mut kernels = TABLE.iter().filter(|spec| match &self.kernel {
             Some(name) => spec.name == name,
             None => spec.cost.is_some(),
         });
@@ -286,7 +287,7 @@ impl Gemm {
         let Some(kernel) = &self.kernel else {
             return Ok(a.dtype() == DType::F32 && !empty && is_served(a.device())?);
         };
-        let kernel = kernels::find(kernel).map_err(Error::wrap)?.name;
+        let kernel = table::find(kernel).map_err(Error::wrap)?.name;
         if a.dtype() != DType::F32 {
             bail!("kernel '{kernel}' multiplies F32 tensors, not {:?}", a.dtype());
         }

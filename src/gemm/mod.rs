@@ -1,27 +1,18 @@
-//! Matrix multiplication: [`problem`] says what is asked, [`kernels`] what there is, [`plan`] how it is done.
+//! Matrix multiplication: [`problem`] says what is asked, [`kernel`] what there is, [`planner`] how it is done, and
+//! [`launch`] does it.
 
-pub mod args;
-#[cfg(feature = "cuda")]
-pub mod cache;
-pub mod choices;
-pub mod cost;
 pub mod cpu;
-pub mod dealt;
-pub mod kernels;
-#[cfg(feature = "cuda")]
+pub mod kernel;
 pub mod launch;
-pub mod plan;
+pub mod operands;
+pub mod planner;
 pub mod problem;
-pub mod repack;
-pub mod stream_k;
-pub mod tensor_map;
-#[cfg(feature = "cuda")]
+pub mod schedule;
 pub mod tune;
-#[cfg(feature = "cuda")]
-mod workspace;
 
-pub use kernels::{KernelSpec, TABLE};
-pub use plan::{explain, Plan};
-pub use problem::{Access, Activation, Combine, DType, Epilogue, GemmProblem, OperandLayout, Precision};
-#[cfg(feature = "cuda")]
-pub(crate) use workspace::Lane;
+pub use kernel::spec::KernelSpec;
+pub use kernel::table::TABLE;
+pub use operands::{Access, DType, OperandLayout};
+pub use planner::explain::explain;
+pub use planner::plan::Plan;
+pub use problem::{Activation, Combine, Epilogue, GemmProblem, Precision};

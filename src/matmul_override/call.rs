@@ -1,6 +1,6 @@
 //! A call of cuBLAS as plain data, and the row-major problem that it stands for.
 
-use crate::gemm::plan::Addresses;
+use crate::gemm::launch::args::Addresses;
 use crate::gemm::{GemmProblem, OperandLayout, Precision};
 use std::fmt;
 

@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::stats::Times;
 use crate::error::{Error, Result};
-use crate::gemm::launch;
-use crate::gemm::plan::{Addresses, Plan};
+use crate::gemm::launch::args::Addresses;
+use crate::gemm::{launch, Plan};
 use cudarc::driver::{result, sys};
 
 /// The median of so many samples counts.

@@ -3,11 +3,11 @@
 use crate::ptx::{self, Target};
 use crate::transpositions;
 use candle_sgemm::device::DeviceInfo;
-use candle_sgemm::gemm::args::GemmArgs;
-use candle_sgemm::gemm::dealt::HEAD_BYTES;
-use candle_sgemm::gemm::kernels::{Arithmetic, EpilogueSupport, SplitK};
-use candle_sgemm::gemm::plan::Addresses;
-use candle_sgemm::gemm::problem::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
+use candle_sgemm::gemm::launch::args::Addresses;
+use candle_sgemm::gemm::launch::args::GemmArgs;
+use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::schedule::work_queue::HEAD_BYTES;
 use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision};
 use candle_sgemm::transpose::TransposePlan;
 use ptx_emulator::{run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use};
@@ -130,14 +130,14 @@ fn argument_bytes(args: &GemmArgs) -> Vec<u8> {
 }
 
 /// The map as src/gemm/tensor_map.rs gives it to the driver.
-fn map(of: &candle_sgemm::gemm::tensor_map::TensorMap) -> Param {
+fn map(of: &candle_sgemm::gemm::launch::tensor_map::TensorMap) -> Param {
     Param::Map(TensorMap {
         address: of.address,
         extents: of.extents.to_vec(),
         strides: of.strides.to_vec(),
-        box_extents: of.copy_box.to_vec(),
+        box_extents: of.tma_box.to_vec(),
         element: if of.rounded { Element::Tf32 } else { Element::Bits32 },
-        swizzle: match of.copy_box[0] * 4 {
+        swizzle: match of.tma_box[0] * 4 {
             64 => Swizzle::Bytes64,
             128 => Swizzle::Bytes128,
             _ => Swizzle::None,
@@ -232,7 +232,7 @@ impl Case {
             beta: scalars + 4,
         };
         // Old contents of the workspace may be anything; counters are 0.
-        let counted = matches!(kernel.split_k, SplitK::Dealt(_));
+        let counted = matches!(kernel.split_k, SplitK::WorkQueue(_));
         let workspace = match plan.workspace_bytes {
             0 => 0,
             bytes => {
@@ -484,7 +484,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         (m, n) = (m.min(bm), n.min(bn));
         // Strips are dealt, and persistent blocks take several tiles: those make rounds, too.
         match spec.split_k {
-            SplitK::Dealt(_) => n = rng.random_range(8..16) * bn,
+            SplitK::WorkQueue(_) => n = rng.random_range(8..16) * bn,
             _ if several => (m, n) = (4 * bm - rng.random_range(0..bm.min(8)), n),
             _ => {}
         }
@@ -493,7 +493,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     let padded = m.next_multiple_of(bm) * n.next_multiple_of(bn);
     // Often enough for every stage of a ring to come round more than once.
     const MOST_STAGES: u32 = 10;
-    let stages = if spec.copy_boxes.is_some() {
+    let stages = if spec.tma_boxes.is_some() {
         tile.stages.max(MOST_STAGES)
     } else {
         tile.stages.max(1)

@@ -1,7 +1,7 @@
 //! Kernels that measurement chose, kept in a file of the user's cache folder from one process to the next.
 
-use super::problem::GemmProblem;
 use crate::error::report;
+use crate::gemm::problem::GemmProblem;
 use crate::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;

@@ -3,10 +3,11 @@
 //! the shapes of networks on an H100, so that the choices lose as little as they can against the fastest plans (1 to 2 % on
 //! average there); a predicted time itself may be off by a fifth.
 
-use super::kernels::{Arithmetic, Grid, KernelSpec};
-use super::plan::Cut;
-use super::problem::{Access, GemmProblem};
 use crate::device::DeviceInfo;
+use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec};
+use crate::gemm::operands::Access;
+use crate::gemm::problem::GemmProblem;
+use crate::gemm::schedule::cut::Cut;
 
 /// What a launch costs beside its work, in µs: measured on an H100 with an empty kernel.
 const LAUNCH_US: f64 = 2.2;
@@ -35,7 +36,7 @@ const PAIRS_US: f64 = 4.0;
 const EXCHANGE_US: f64 = 1.5;
 
 /// What strips of several slices cost more, in µs: the last block to finish one waits for the others' sums to be visible.
-const DEALT_SLICES_US: f64 = 2.2;
+const QUEUE_SLICES_US: f64 = 2.2;
 
 /// What bringing the pieces of tiles together costs at the end of a stream-K launch, with what each piece of a tile adds, and
 /// what a block loses between pieces of two tiles: as parts of what a block takes beside its multiplications.
@@ -53,41 +54,13 @@ const SHORT_SUM: usize = 384;
 /// Operands of `problem` that the threads of a tiled kernel read element by element.
 fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     let streams = spec.needs.max_m != 0 || spec.needs.max_n != 0;
-    if streams || spec.copy_boxes.is_some() {
+    if streams || spec.tma_boxes.is_some() {
         return 0;
     }
     let GemmProblem { m, n, k, dtype, .. } = *problem;
     let accesses = [problem.a.access(m, k, dtype), problem.b.access(k, n, dtype)];
     let single = |access: &&Access| !matches!(access, Access::RowVector | Access::ColVector);
     accesses.iter().filter(single).count()
-}
-
-/// The costs of a kernel's block.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
-    /// Fraction of the arithmetic's peak that a multiprocessor reaches when it holds all the blocks it can.
-    pub full: f32,
-    /// The same when it holds only one.
-    pub solo: f32,
-    /// Blocks that a multiprocessor holds.
-    pub resident: u32,
-    /// What a block takes beside its multiplications (first loads, epilogue), in µs.
-    pub setup_us: f32,
-    /// Fraction of the datasheet's memory bandwidth that it reaches where memory is the limit.
-    pub stream: f32,
-}
-
-impl Cost {
-    /// These costs, in the order of the fields.
-    pub const fn measured(full: f32, solo: f32, resident: u32, setup_us: f32, stream: f32) -> Self {
-        Cost {
-            full,
-            solo,
-            resident,
-            setup_us,
-            stream,
-        }
-    }
 }
 
 /// The time of `problem` in µs with k cut in this way, in slices of `k_slice` if by a cluster; by arithmetic or by memory,
@@ -126,9 +99,9 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         let pieces = f64::from(way.steps) / f64::from(way.share());
         let setups = 1.0 + tiles + STREAM_K_FINISH + STREAM_K_PIECE * pieces + straddles;
         f64::from(way.whole_tiles / way.blocks) * together(1.0) + range_us + setups * cost.setup_us as f64
-    } else if let Cut::Dealt(dealt) = cut {
-        let waves = dealt.blocks().div_ceil(device.sm_count.max(1));
-        f64::from(waves) * f64::from(dealt.strips) / f64::from(dealt.members) * flops / (peak * cost.full as f64)
+    } else if let Cut::WorkQueue(queue) = cut {
+        let waves = queue.blocks().div_ceil(device.sm_count.max(1));
+        f64::from(waves) * f64::from(queue.strips) / f64::from(queue.members) * flops / (peak * cost.full as f64)
     } else {
         let wave = slots * cost.resident as usize;
         let rest = blocks % wave;
@@ -141,7 +114,7 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
     };
     // GB/s to bytes/µs: 1e3.
     let memory_us = problem.min_bytes() / (device.memory_gbps as f64 * 1e3 * cost.stream as f64);
-    let exchange_us = match spec.copy_boxes {
+    let exchange_us = match spec.tma_boxes {
         Some(_) if split_k > 1 => EXCHANGE_US,
         _ => 0.0,
     };
@@ -153,12 +126,12 @@ pub fn predict_us(spec: &KernelSpec, problem: &GemmProblem, device: &DeviceInfo,
         Grid::Pairs(_) => PAIRS_US,
         _ => 0.0,
     };
-    let dealt_us = match cut {
-        Cut::Dealt(dealt) if dealt.slices > 1 => cost.setup_us as f64 + DEALT_SLICES_US,
-        Cut::Dealt(_) => cost.setup_us as f64,
+    let queue_us = match cut {
+        Cut::WorkQueue(queue) if queue.slices > 1 => cost.setup_us as f64 + QUEUE_SLICES_US,
+        Cut::WorkQueue(_) => cost.setup_us as f64,
         _ => 0.0,
     };
-    launch_us + dealt_us + split_us + pairs_us + exchange_us + arithmetic_us.max(memory_us)
+    launch_us + queue_us + split_us + pairs_us + exchange_us + arithmetic_us.max(memory_us)
 }
 
 impl DeviceInfo {

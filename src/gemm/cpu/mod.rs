@@ -4,7 +4,8 @@
 //! with a vector, for which the engine has one thread only; a large matrix is left to the engine's own threads. What is
 //! computed, and when C is read, is what the kernels do.
 
-use super::problem::{Activation, Combine, DType, GemmProblem, OperandLayout};
+use super::operands::{DType, OperandLayout};
+use super::problem::{Activation, Combine, GemmProblem};
 use rayon::prelude::*;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -532,7 +533,7 @@ fn overlaps(problem: &GemmProblem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::problem::MAX_BATCH_DIMS;
+    use crate::gemm::operands::MAX_BATCH_DIMS;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 

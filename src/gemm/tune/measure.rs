@@ -2,14 +2,16 @@
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
 //! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
 
-use super::cache::usable;
-use super::choices::{Choice, Choices, Software};
-use super::launch::launch;
-use super::plan::{Addresses, Plan};
-use super::problem::{GemmProblem, OperandLayout};
-use super::workspace::forget;
+use super::store::{Choice, Choices, Software};
 use crate::device::CurrentContext;
 use crate::error::{report, Error, Result};
+use crate::gemm::launch::args::Addresses;
+use crate::gemm::launch::room::usable;
+use crate::gemm::launch::submit::launch;
+use crate::gemm::launch::workspace::forget;
+use crate::gemm::operands::OperandLayout;
+use crate::gemm::planner::plan::Plan;
+use crate::gemm::problem::GemmProblem;
 use crate::settings::Settings;
 use cudarc::driver::{result, sys};
 use std::collections::hash_map::{Entry, HashMap};

@@ -1,11 +1,13 @@
 //! Plans of products, made once.
 
-use super::kernels;
-use super::plan::{cheapest_that, Plan};
-use super::problem::GemmProblem;
-use super::tune;
+use super::choose::cheapest_that;
+use super::plan::Plan;
 use crate::device::CurrentContext;
 use crate::error::{Error, Result};
+use crate::gemm::kernel::table;
+use crate::gemm::launch::room::usable;
+use crate::gemm::problem::GemmProblem;
+use crate::gemm::tune;
 use crate::plan_cache::PlanCache;
 
 /// Context, problem, the kernel if one was asked for by name, and whether the choice was measured.
@@ -20,7 +22,7 @@ static PLANS: PlanCache<Key, Plan> = PlanCache::new();
 ///
 /// As [`Plan::new`] and [`Plan::named`]. Errors are not kept.
 pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str>, measured: bool) -> Result<Plan> {
-    let kernel = kernel.map(kernels::find).transpose()?.map(|spec| spec.name);
+    let kernel = kernel.map(table::find).transpose()?.map(|spec| spec.name);
     PLANS.get_or_make((context.id(), *problem, kernel, measured), |_| match kernel {
         Some(name) => Plan::named_that(name, problem, context.info(), |plan| usable(plan, context)),
         // Where measuring fails, on a full card for one, the planner decides, and it is not tried again at every call.
@@ -40,20 +42,5 @@ fn automatic(problem: &GemmProblem, context: &CurrentContext) -> Result<Plan> {
     match cheapest_that(candidates, |plan| usable(plan, context))? {
         Some(plan) => Ok(plan),
         None => Plan::new(&problem, context.info()),
-    }
-}
-
-/// Whether this build has code of a plan's kernel that the device runs, and the device room for it. Blocks alone always find some, but a cluster lives within one group of
-/// multiprocessors, of which a part of a GPU (a MIG slice, or the share of a process under MPS) may have too few.
-///
-/// # Errors
-///
-/// Whatever the driver reports.
-pub(super) fn usable(plan: &Plan, context: &CurrentContext) -> Result<bool> {
-    let kernel = plan.kernel;
-    match plan.cluster {
-        _ if !plan.is_built(context.info()) => Ok(false),
-        1 => Ok(true),
-        blocks => context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks),
     }
 }

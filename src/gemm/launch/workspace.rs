@@ -5,12 +5,11 @@
 //! goes back when the graph and all that was made of it are gone, it is no node of the graph, so the graph can become part of
 //! another one, and it was cleared before the graph runs. What is larger than a kernel's own needs is allocated for one launch.
 
-use super::dealt::HEAD_BYTES;
-use crate::device::{capture_of, CurrentContext, Scratch};
+use crate::device::{capture_of, CurrentContext, Lane, Scratch};
 use crate::error::{Error, Result};
+use crate::gemm::schedule::work_queue::HEAD_BYTES;
 use cudarc::driver::{result, sys};
 use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
 
 /// So much a stream may keep: what stream-K takes on 132 multiprocessors with the larger tile.
 const MAX_KEPT_BYTES: usize = 34 << 20;
@@ -143,10 +142,6 @@ impl Queue {
     }
 }
 
-/// A stream within one capture, which lives as long: the driver does not tell its number then. Its handle, and the thread where
-/// that stands for another stream in each.
-pub type Lane = (usize, Option<ThreadId>);
-
 fn lane_of(stream: sys::CUstream) -> Lane {
     /// `CU_STREAM_PER_THREAD`
     const PER_THREAD: usize = 2;
@@ -155,7 +150,7 @@ fn lane_of(stream: sys::CUstream) -> Lane {
 }
 
 /// Gives back what a stream keeps, in the stream's order: before it is destroyed.
-pub(super) fn forget(stream: sys::CUstream, context: &CurrentContext) -> Result<()> {
+pub(in crate::gemm) fn forget(stream: sys::CUstream, context: &CurrentContext) -> Result<()> {
     let Queue::Stream(id) = Queue::of(stream)? else {
         return Ok(());
     };

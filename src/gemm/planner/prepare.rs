@@ -2,9 +2,10 @@
 //! otherwise: transposed, so that the copy engine finds k adjacent, or with rows that start on 16 bytes. The crate's own
 //! transpositions and copies write them into the workspace of the launch. As plain data, like the plan.
 
-use super::kernels::KernelSpec;
-use super::problem::{Access, DType, GemmProblem, OperandLayout, MAX_BATCH_DIMS};
 use crate::device::DeviceInfo;
+use crate::gemm::kernel::spec::KernelSpec;
+use crate::gemm::operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::problem::GemmProblem;
 use crate::transpose::{Axis, TransposeProblem};
 
 /// Rows of what is written start on sectors of memory.
@@ -180,11 +181,11 @@ impl Repack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::kernels;
+    use crate::gemm::kernel::table;
     use crate::transpose::Movement;
 
     fn spec(name: &str) -> &'static KernelSpec {
-        kernels::find(name).unwrap()
+        table::find(name).unwrap()
     }
 
     #[test]

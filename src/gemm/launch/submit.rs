@@ -1,12 +1,12 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
-use super::args::GemmArgs;
-use super::cache;
-use super::kernels::SplitK;
-use super::plan::{Addresses, Plan};
+use super::args::{Addresses, GemmArgs};
+use super::room::usable;
 use super::workspace::{Keeper, Workspace};
 use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
+use crate::gemm::kernel::spec::SplitK;
+use crate::gemm::planner::plan::Plan;
 use crate::transpose;
 use cudarc::driver::sys;
 use std::hash::{BuildHasher, RandomState};
@@ -43,13 +43,13 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
     let mut kept = keeper
         .kept()
         .map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner));
-    let counts = matches!(plan.kernel.split_k, SplitK::Dealt(_)) || plan.stream_k.is_some();
+    let counts = matches!(plan.kernel.split_k, SplitK::WorkQueue(_)) || plan.stream_k.is_some();
     let workspace = match keeper.workspace(plan.workspace_bytes, counts, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {
             // On a full card a product runs without: with k whole, on operands as they lie.
             drop(kept);
-            let other = plan.without_workspace(context.info(), |plan| cache::usable(plan, &context))?;
+            let other = plan.without_workspace(context.info(), |plan| usable(plan, &context))?;
             return match other {
                 // SAFETY: as the caller vouches: it is the same product.
                 Some(other) => unsafe { launch(&other, at, alpha, beta, stream) },
@@ -115,7 +115,7 @@ unsafe fn launch_in(
         attrs: attributes[first..].as_mut_ptr(),
         numAttrs: u32::from(plan.cluster > 1) + u32::from(early),
     };
-    // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has copy boxes, two tensor maps, all by value,
+    // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has TMA boxes, two tensor maps, all by value,
     // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller
     // vouched for.
     unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }

@@ -1,7 +1,9 @@
 //! What the copy engine (TMA) of Hopper has to know of an operand, as plain data.
 
-use super::kernels::CopyBox;
-use super::problem::MAX_BATCH_DIMS;
+use super::args::Addresses;
+use crate::gemm::kernel::spec::{Arithmetic, TmaBox};
+use crate::gemm::operands::{Access, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::planner::plan::Plan;
 
 /// Dimensions of every tensor map: contiguous, other, and three of the batch.
 const RANK: usize = 5;
@@ -21,7 +23,7 @@ pub struct TensorMap {
     /// Bytes between neighbours in dimensions 1 to 4.
     pub strides: [u64; RANK - 1],
     /// What one copy brings.
-    pub copy_box: [u32; RANK],
+    pub tma_box: [u32; RANK],
     /// Whether numbers are rounded to TF32 on their way; else they arrive bit for bit.
     pub rounded: bool,
 }
@@ -36,7 +38,7 @@ impl TensorMap {
         stride: i64,
         batch_dims: &[usize; MAX_BATCH_DIMS],
         batch_strides: &[i64; MAX_BATCH_DIMS],
-        copy_box: CopyBox,
+        tma_box: TmaBox,
     ) -> Self {
         let mut extents = [inner as u64, outer as u64, 1, 1, 1];
         let mut strides = [STRIDE_UNIT; RANK - 1];
@@ -54,7 +56,7 @@ impl TensorMap {
             address,
             extents,
             strides,
-            copy_box: [copy_box.inner, copy_box.outer, 1, 1, 1],
+            tma_box: [tma_box.inner, tma_box.outer, 1, 1, 1],
             rounded: false,
         }
     }
@@ -87,10 +89,10 @@ impl TensorMap {
                 self.address as *mut std::ffi::c_void,
                 self.extents.as_ptr(),
                 self.strides.as_ptr(),
-                self.copy_box.as_ptr(),
+                self.tma_box.as_ptr(),
                 steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                match u64::from(self.copy_box[0]) * ELEMENT {
+                match u64::from(self.tma_box[0]) * ELEMENT {
                     64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
                     128 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
                     _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -102,6 +104,38 @@ impl TensorMap {
         .result()
         .map_err(|e| crate::error::Error::driver("describing an operand to the copy engine", e))?;
         Ok(map)
+    }
+}
+
+impl Plan {
+    /// What the copy engine has to know of A and B, for a kernel that reads them through it.
+    pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 2]> {
+        let [box_a, box_b] = self.kernel.tma_boxes?;
+        let problem = &self.problem;
+        let map = |layout: &OperandLayout, rows: usize, cols: usize, address: u64, tma_box: TmaBox| {
+            let along_rows = matches!(
+                layout.access(rows, cols, problem.dtype),
+                Access::ColVector | Access::ColScalar
+            );
+            let (inner, outer, stride) = if along_rows {
+                (rows, cols, layout.col_stride)
+            } else {
+                (cols, rows, layout.row_stride)
+            };
+            TensorMap::new(
+                address,
+                [inner, outer],
+                stride,
+                &problem.batch_dims,
+                &layout.batch_strides,
+                tma_box,
+            )
+            .rounded(self.kernel.arithmetic == Arithmetic::Tf32)
+        };
+        Some([
+            map(&problem.a, problem.m, problem.k, at.a, box_a),
+            map(&problem.b, problem.k, problem.n, at.b, box_b),
+        ])
     }
 }
 
@@ -117,16 +151,16 @@ mod tests {
             48,
             &[1, 5, 6, 7],
             &[0, 4000, 0, 480],
-            CopyBox::new(32, 128),
+            TmaBox::new(32, 128),
         );
         assert_eq!(map.extents, [40, 9, 7, 1, 5]);
         assert_eq!(map.strides, [48 * 4, 480 * 4, 16, 4000 * 4]);
-        assert_eq!(map.copy_box, [32, 128, 1, 1, 1]);
+        assert_eq!(map.tma_box, [32, 128, 1, 1, 1]);
     }
 
     #[test]
     fn a_single_row_needs_no_stride() {
-        let map = TensorMap::new(0, [10, 1], 3, &[1; 4], &[0; 4], CopyBox::new(32, 16));
+        let map = TensorMap::new(0, [10, 1], 3, &[1; 4], &[0; 4], TmaBox::new(32, 16));
         assert_eq!(map.strides, [16; 4]);
     }
 }

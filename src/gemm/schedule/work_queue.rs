@@ -1,6 +1,6 @@
 //! How the kernels for few rows share their work: the arithmetic of `cuda/ffma/ffma_strips_sm90.cu`.
 
-use super::problem::GemmProblem;
+use crate::gemm::problem::GemmProblem;
 
 /// Bytes of the counters that such a kernel finds before its part of the workspace: 0 before and after every launch.
 pub const COUNTER_BYTES: usize = 1 << 16;
@@ -13,10 +13,10 @@ pub const HEAD_BYTES: usize = TICKET_BYTES + COUNTER_BYTES;
 /// 768, and 11.1 with slices of 1024.
 const WORTH_CUTTING: usize = 1024;
 
-/// k is cut into slices. The blocks of a slice keep their part of A in shared memory, and are dealt strips of the result,
-/// one after the other, as they have finished others.
+/// k is cut into slices. The blocks of a slice keep their part of A in shared memory, and take strips of the result from a
+/// queue, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dealt {
+pub struct WorkQueue {
     /// Slices of k.
     pub slices: u32,
     /// Length of a slice, the last one's at most.
@@ -29,7 +29,7 @@ pub struct Dealt {
     pub members: u32,
 }
 
-impl Dealt {
+impl WorkQueue {
     /// For strips of `width` columns and slices of at most `longest`, a multiple of `step`; `None` if there would be more
     /// strips and slices than counters.
     pub fn of(problem: &GemmProblem, width: u32, step: u32, longest: u32, multiprocessors: u32) -> Option<Self> {
@@ -48,7 +48,7 @@ impl Dealt {
             return None;
         }
         let groups = problem.batch() * slices;
-        Some(Dealt {
+        Some(WorkQueue {
             slices: slices as u32,
             k_slice: slice_steps as u32 * step,
             strips: strips as u32,
@@ -82,25 +82,25 @@ mod tests {
     #[test]
     fn slices_cover_k_and_none_is_empty() {
         for k in (1..70_000).step_by(61).chain([256, 2048, 2049, 4096, 14336, 1 << 21]) {
-            let dealt = Dealt::of(&GemmProblem::row_major(16, 100, k), 16, 256, 2048, 132).unwrap();
-            let (slices, slice) = (dealt.slices as usize, dealt.k_slice as usize);
-            assert!(slices * slice >= k && (slices - 1) * slice < k, "{k}: {dealt:?}");
-            assert!(slice <= 2048 && slice.is_multiple_of(256), "{k}: {dealt:?}");
+            let queue = WorkQueue::of(&GemmProblem::row_major(16, 100, k), 16, 256, 2048, 132).unwrap();
+            let (slices, slice) = (queue.slices as usize, queue.k_slice as usize);
+            assert!(slices * slice >= k && (slices - 1) * slice < k, "{k}: {queue:?}");
+            assert!(slice <= 2048 && slice.is_multiple_of(256), "{k}: {queue:?}");
         }
     }
 
     #[test]
     fn every_slice_has_blocks_and_no_block_is_without_a_strip() {
         for (n, k) in [(1, 1), (16, 4096), (4096, 4096), (100, 700_000), (50_000, 14336)] {
-            let dealt = Dealt::of(&GemmProblem::row_major(16, n, k), 16, 256, 2048, 132).unwrap();
-            assert!(dealt.members >= 1 && dealt.members <= dealt.strips, "{dealt:?}");
-            assert!(dealt.blocks() <= 132.max(dealt.slices), "{dealt:?}");
+            let queue = WorkQueue::of(&GemmProblem::row_major(16, n, k), 16, 256, 2048, 132).unwrap();
+            assert!(queue.members >= 1 && queue.members <= queue.strips, "{queue:?}");
+            assert!(queue.blocks() <= 132.max(queue.slices), "{queue:?}");
         }
     }
 
     #[test]
     fn more_strips_than_counters_are_refused() {
-        assert!(Dealt::of(&GemmProblem::row_major(16, 16 * 16_384, 64), 16, 256, 2048, 132).is_none());
-        assert!(Dealt::of(&GemmProblem::row_major(16, 16 * 16_383, 64), 16, 256, 2048, 132).is_some());
+        assert!(WorkQueue::of(&GemmProblem::row_major(16, 16 * 16_384, 64), 16, 256, 2048, 132).is_none());
+        assert!(WorkQueue::of(&GemmProblem::row_major(16, 16 * 16_383, 64), 16, 256, 2048, 132).is_some());
     }
 }

@@ -1,0 +1,265 @@
+//! What a kernel is: a row of the [table](super::table), and what follows from it for a problem.
+
+use super::costs::Cost;
+use crate::device::DeviceInfo;
+use crate::gemm::operands::{Access, DType};
+use crate::gemm::problem::{GemmProblem, Precision};
+use crate::gemm::schedule::work_queue::WorkQueue;
+
+/// What a kernel multiplies with, which decides under which [`Precision`] it may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Fused multiply-adds in the type of the operands.
+    Ffma,
+    /// Three TF32 products on tensor cores with an FP32 running sum.
+    Tf32x3,
+    /// One TF32 product on tensor cores.
+    Tf32,
+}
+
+impl Arithmetic {
+    /// Whether a problem of this precision may be computed so.
+    pub const fn serves(self, precision: Precision) -> bool {
+        match precision {
+            Precision::Fp32Strict => matches!(self, Arithmetic::Ffma),
+            Precision::Fp32 => matches!(self, Arithmetic::Ffma | Arithmetic::Tf32x3),
+            Precision::Tf32 => true,
+        }
+    }
+}
+
+/// Where a row of the table belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A step of the ladder, by its number.
+    Rung(u32),
+    /// Written for use, not to be read in order.
+    Production,
+}
+
+/// The tile of a kernel: how much of the result a block, a warp and a thread compute, and in what portions of k.
+/// 0 where a kernel has no such level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Tile {
+    /// Rows of the result a block computes.
+    pub bm: u32,
+    /// Columns of the result a block computes.
+    pub bn: u32,
+    /// Portion of k between two barriers.
+    pub bk: u32,
+    /// Rows a warp computes.
+    pub wm: u32,
+    /// Columns a warp computes.
+    pub wn: u32,
+    /// Rows a thread computes.
+    pub tm: u32,
+    /// Columns a thread computes.
+    pub tn: u32,
+    /// Portions of k that are in shared memory at a time.
+    pub stages: u32,
+}
+
+impl Tile {
+    /// A block tile of `bm` × `bn`, in portions of `bk`.
+    pub const fn block(bm: u32, bn: u32, bk: u32) -> Self {
+        Tile {
+            bm,
+            bn,
+            bk,
+            wm: 0,
+            wn: 0,
+            tm: 1,
+            tn: 1,
+            stages: 1,
+        }
+    }
+
+    /// The same with warp tiles.
+    pub const fn warp(self, wm: u32, wn: u32) -> Self {
+        Tile { wm, wn, ..self }
+    }
+
+    /// The same with thread tiles.
+    pub const fn thread(self, tm: u32, tn: u32) -> Self {
+        Tile { tm, tn, ..self }
+    }
+
+    /// The same with this many portions of k in shared memory.
+    pub const fn stages(self, stages: u32) -> Self {
+        Tile { stages, ..self }
+    }
+}
+
+/// A dimension of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Its rows.
+    M,
+    /// Its columns.
+    N,
+}
+
+/// Which blocks a launch has. A *unit* is a tile of the result of one matrix, or a slice of k of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// `(⌈n / BN⌉, min(⌈m / BM⌉, 65535), min(batch, 65535))`; blocks go on to further tile rows and matrices.
+    Tiles,
+    /// `(units, 1, 1)`: the kernel finds out which unit a block is.
+    Units,
+    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`, and
+    /// with stream-K as many blocks as that says.
+    Persistent,
+    /// Clusters of two blocks whose tiles are neighbours along this side, and go on to further pairs:
+    /// `(2·min(pairs, multiprocessors / 2), 1, 1)`.
+    Pairs(Side),
+}
+
+/// How a kernel can cut k, where there are fewer tiles than multiprocessors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitK {
+    /// Not at all.
+    Never,
+    /// The slices of a tile are the blocks of a cluster (2 to 8), which add their sums through distributed shared
+    /// memory. Compute capability 9.0 and newer; elsewhere k stays whole.
+    Cluster,
+    /// The last tiles are cut into ranges of equal length, one a block, whatever the number of tiles, and pieces come
+    /// together through the workspace: [`StreamK`](crate::gemm::schedule::stream_k::StreamK).
+    StreamK,
+    /// Always into as few slices as are no longer than this, whose strips of the result the blocks take from a queue:
+    /// [`WorkQueue`].
+    WorkQueue(u32),
+}
+
+/// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
+/// contiguous, and along the other one. They lie in shared memory in rows of `inner` elements, whose 16-byte chunks are
+/// swizzled where a row has 64 or 128 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TmaBox {
+    /// Elements along the contiguous dimension.
+    pub inner: u32,
+    /// Elements along the other dimension.
+    pub outer: u32,
+}
+
+impl TmaBox {
+    /// A box of `inner` × `outer` elements.
+    pub const fn new(inner: u32, outer: u32) -> Self {
+        TmaBox { inner, outer }
+    }
+}
+
+/// What of the epilogue a kernel computes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpilogueSupport {
+    /// `α·acc + β·C`
+    Scaled,
+    /// All of it: bias, activation and residual too.
+    Fused,
+}
+
+/// What a kernel demands of the device and of its operands. Everything else it must be right for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// The least compute capability.
+    pub min_capability: u32,
+    /// The only compute capability, for kernels that use one architecture's own instructions.
+    pub only_capability: Option<u32>,
+    /// Ways of access that A may have; empty: any.
+    pub a: &'static [Access],
+    /// Ways of access that B may have; empty: any.
+    pub b: &'static [Access],
+    /// Most rows of the result; 0: any.
+    pub max_m: u32,
+    /// Most columns of the result; 0: any.
+    pub max_n: u32,
+}
+
+impl Needs {
+    /// Compute capability 8.0 and newer, any operands.
+    pub const ANY: Needs = Needs {
+        min_capability: 80,
+        only_capability: None,
+        a: &[],
+        b: &[],
+        max_m: 0,
+        max_n: 0,
+    };
+}
+/// A row of the kernel table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KernelSpec {
+    /// The name by which users choose it, and the symbol of the `extern "C"` function.
+    pub name: &'static str,
+    /// The source file: `cuda/FILE.cu`.
+    pub file: &'static str,
+    /// What this step does, in a few words.
+    pub summary: &'static str,
+    /// Rung or production kernel.
+    pub role: Role,
+    /// What an element is.
+    pub dtype: DType,
+    /// What it multiplies with.
+    pub arithmetic: Arithmetic,
+    /// Its tile.
+    pub tile: Tile,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub dynamic_shared: u32,
+    /// The shape of its grid.
+    pub grid: Grid,
+    /// What of the epilogue it computes.
+    pub epilogue: EpilogueSupport,
+    /// How it can cut k.
+    pub split_k: SplitK,
+    /// Chains of additions that a block makes of the products of an output, k whole: groups of warps, lanes or registers add
+    /// theirs apart.
+    pub chains: u32,
+    /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
+    /// boxes of A and of B. They may be started while operands are still being written anew, and wait for that themselves.
+    pub tma_boxes: Option<[TmaBox; 2]>,
+    /// Whether it may be started early, as those, without reading through the copy engine.
+    pub waits: bool,
+    /// What it demands.
+    pub needs: Needs,
+    /// Its measured costs. The planner considers a kernel only where they are given; by name every kernel can be had.
+    pub cost: Option<Cost>,
+    /// Compute capabilities on which the compiler may spill registers.
+    pub may_spill_on: &'static [u32],
+}
+
+impl KernelSpec {
+    /// How such a kernel shares its work, if there are not more strips than it has counters for; `None` of any other kernel.
+    pub fn work_queue(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<WorkQueue> {
+        match self.split_k {
+            SplitK::WorkQueue(longest) => {
+                WorkQueue::of(problem, self.tile.bn, self.tile.bk, longest, device.sm_count.max(1))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it may be started while kernels before it on the stream still run.
+    pub const fn starts_early(&self) -> bool {
+        self.waits || self.tma_boxes.is_some()
+    }
+
+    /// Tiles along rows and along columns of one matrix of `problem`.
+    pub const fn tiles(&self, problem: &GemmProblem) -> [usize; 2] {
+        [
+            problem.m.div_ceil(self.tile.bm as usize),
+            problem.n.div_ceil(self.tile.bn as usize),
+        ]
+    }
+
+    /// Units of work of `problem` with k in one piece: tiles, or pairs of tiles, of all matrices.
+    pub fn units(&self, problem: &GemmProblem) -> usize {
+        let [m, n] = self.tiles(problem);
+        let [m, n] = match self.grid {
+            Grid::Pairs(Side::M) => [m.div_ceil(2), n],
+            Grid::Pairs(Side::N) => [m, n.div_ceil(2)],
+            _ => [m, n],
+        };
+        m.saturating_mul(n).saturating_mul(problem.batch())
+    }
+}

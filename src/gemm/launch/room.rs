@@ -1,0 +1,27 @@
+//! Whether a plan can run here: the build has its kernel's code, the device room for its clusters.
+
+use crate::device::{CurrentContext, DeviceInfo};
+use crate::error::Result;
+use crate::gemm::planner::plan::Plan;
+
+impl Plan {
+    /// Whether this build has code of the kernel that runs on `device`.
+    pub fn is_built(&self, device: &DeviceInfo) -> bool {
+        device.code_capability > 0 && crate::modules::module(self.kernel.file).is_some()
+    }
+}
+
+/// Whether this build has code of a plan's kernel that the device runs, and the device room for it. Blocks alone always find some, but a cluster lives within one group of
+/// multiprocessors, of which a part of a GPU (a MIG slice, or the share of a process under MPS) may have too few.
+///
+/// # Errors
+///
+/// Whatever the driver reports.
+pub(in crate::gemm) fn usable(plan: &Plan, context: &CurrentContext) -> Result<bool> {
+    let kernel = plan.kernel;
+    match plan.cluster {
+        _ if !plan.is_built(context.info()) => Ok(false),
+        1 => Ok(true),
+        blocks => context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks),
+    }
+}

@@ -1,0 +1,186 @@
+//! The operands of a product: their elements, layouts and strides, one spelling for all.
+
+/// Batch dimensions that one launch walks; more are walked on the host, launch by launch. Part of the kernel ABI.
+pub const MAX_BATCH_DIMS: usize = 4;
+
+/// What an element of A, B, C and D is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum DType {
+    /// IEEE single precision: every production kernel.
+    #[default]
+    F32,
+    /// IEEE double precision: a few rungs of the ladder.
+    F64,
+}
+
+impl DType {
+    /// Bytes of an element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::F64 => 8,
+        }
+    }
+}
+
+/// Where the elements of one operand lie, relative to its first element. Strides count elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OperandLayout {
+    /// From `(i, j)` to `(i + 1, j)`.
+    pub row_stride: i64,
+    /// From `(i, j)` to `(i, j + 1)`.
+    pub col_stride: i64,
+    /// From a matrix to the next one along each batch dimension, outermost first; 0 broadcasts.
+    pub batch_strides: [i64; MAX_BATCH_DIMS],
+    /// A power of two, in bytes, that the address of the first element is a multiple of. 16 enables vector access
+    /// and the bulk copy engine; more than 16 brings nothing.
+    pub align: u32,
+}
+
+impl OperandLayout {
+    /// A dense row-major matrix with `cols` columns, one matrix for the whole batch, well aligned.
+    pub const fn row_major(cols: usize) -> Self {
+        OperandLayout::strided(cols as i64, 1)
+    }
+
+    /// A dense matrix stored transposed (column-major) with `rows` rows, well aligned.
+    pub const fn col_major(rows: usize) -> Self {
+        OperandLayout::strided(1, rows as i64)
+    }
+
+    /// Any two strides, one matrix for the whole batch, well aligned.
+    pub const fn strided(row_stride: i64, col_stride: i64) -> Self {
+        OperandLayout {
+            row_stride,
+            col_stride,
+            batch_strides: [0; MAX_BATCH_DIMS],
+            align: 16,
+        }
+    }
+
+    /// The same layout seen as the transposed matrix.
+    pub const fn transposed(self) -> Self {
+        OperandLayout {
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// The same layout with these batch strides (elements, outermost first).
+    pub const fn with_batch_strides(self, batch_strides: [i64; MAX_BATCH_DIMS]) -> Self {
+        OperandLayout { batch_strides, ..self }
+    }
+
+    /// The same layout at an address that is a multiple of `align` bytes only.
+    pub const fn with_align(self, align: u32) -> Self {
+        OperandLayout { align, ..self }
+    }
+
+    /// How kernels may access a `rows` × `cols` operand of this layout and of `dtype`.
+    pub fn access(&self, rows: usize, cols: usize, dtype: DType) -> Access {
+        // A dimension of one element is never stepped along: its stride may count as anything.
+        let unit_col = self.col_stride == 1 || cols == 1;
+        let unit_row = self.row_stride == 1 || rows == 1;
+        let vector = 16 / dtype.size() as i64;
+        let whole_vectors = |stride: i64, steps: usize| steps <= 1 || stride % vector == 0;
+        let aligned = self.align >= 16 && self.batch_strides.iter().all(|stride| stride % vector == 0);
+        match (unit_col, unit_row) {
+            (true, _) if aligned && whole_vectors(self.row_stride, rows) && self.col_stride == 1 => Access::RowVector,
+            (_, true) if aligned && whole_vectors(self.col_stride, cols) && self.row_stride == 1 => Access::ColVector,
+            (true, _) if self.col_stride == 1 => Access::RowScalar,
+            (_, true) if self.row_stride == 1 => Access::ColScalar,
+            _ => Access::Strided,
+        }
+    }
+}
+
+/// How the 2D part of an operand may be accessed. Part of the kernel ABI (`Access` in `gemm_args.cuh`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Access {
+    /// Any strides: one element at a time.
+    #[default]
+    Strided = 0,
+    /// Unit column stride, but rows do not all start on 16 bytes.
+    RowScalar = 1,
+    /// Unit row stride, but columns do not all start on 16 bytes.
+    ColScalar = 2,
+    /// Unit column stride, every row of every matrix starts on 16 bytes.
+    RowVector = 3,
+    /// Unit row stride, every column of every matrix starts on 16 bytes.
+    ColVector = 4,
+}
+
+/// Places of the operands in [`BatchDim::strides`].
+pub const A: usize = 0;
+/// See [`A`].
+pub const B: usize = 1;
+/// See [`A`].
+pub const D: usize = 2;
+/// See [`A`].
+pub const C: usize = 3;
+/// See [`A`].
+pub const RESIDUAL: usize = 4;
+
+/// One batch dimension: its extent and the stride of each operand along it, in the order A, B, D, C, residual
+/// (0 for an operand that the problem lacks).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchDim {
+    /// Matrices along this dimension.
+    pub extent: usize,
+    /// Elements between neighbours, for A, B, D, C and the residual.
+    pub strides: [i64; 5],
+}
+
+/// Whether a step along the outer one of two dimensions leads to where the inner one of this extent ends.
+pub(super) fn continues(outer: i64, inner: i64, extent: usize) -> bool {
+    i64::try_from(extent).ok().and_then(|extent| inner.checked_mul(extent)) == Some(outer)
+}
+
+/// Drops dimensions of extent 1 and merges neighbours that every operand can walk with a single stride.
+/// Outermost dimension first.
+pub fn merge_batch_dims(dims: &mut Vec<BatchDim>) {
+    dims.retain(|dim| dim.extent != 1);
+    let mut merged: Vec<BatchDim> = Vec::with_capacity(dims.len());
+    for dim in dims.iter() {
+        match merged.last_mut() {
+            Some(outer) if (0..5).all(|i| continues(outer.strides[i], dim.strides[i], dim.extent)) => {
+                outer.extent = outer.extent.saturating_mul(dim.extent);
+                outer.strides = dim.strides;
+            }
+            _ => merged.push(*dim),
+        }
+    }
+    *dims = merged;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_follows_strides_and_alignment() {
+        let row = OperandLayout::row_major(8);
+        assert_eq!(row.access(4, 8, DType::F32), Access::RowVector);
+        assert_eq!(row.with_align(4).access(4, 8, DType::F32), Access::RowScalar);
+        assert_eq!(OperandLayout::row_major(7).access(4, 7, DType::F32), Access::RowScalar);
+        assert_eq!(row.transposed().access(8, 4, DType::F32), Access::ColVector);
+        assert_eq!(OperandLayout::col_major(7).access(7, 4, DType::F32), Access::ColScalar);
+        assert_eq!(OperandLayout::strided(16, 2).access(4, 8, DType::F32), Access::Strided);
+        let odd_batch = row.with_batch_strides([0, 0, 0, 33]);
+        assert_eq!(odd_batch.access(4, 8, DType::F32), Access::RowScalar);
+    }
+
+    #[test]
+    fn a_single_row_or_column_is_not_hindered_by_its_stride() {
+        // A row of 8 out of a matrix with an odd leading dimension: nothing steps along the rows.
+        let row = OperandLayout::strided(7, 1);
+        assert_eq!(row.access(1, 8, DType::F32), Access::RowVector);
+        let column = OperandLayout::strided(1, 7);
+        assert_eq!(column.access(8, 1, DType::F32), Access::ColVector);
+        // A zero stride broadcasts: it is a multiple of everything.
+        let broadcast = OperandLayout::strided(0, 1);
+        assert_eq!(broadcast.access(9, 8, DType::F32), Access::RowVector);
+    }
+}

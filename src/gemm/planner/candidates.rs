@@ -1,0 +1,75 @@
+//! The plans that the planner compares.
+
+use super::plan::Plan;
+use super::prepare::{self, Repacks};
+use crate::device::DeviceInfo;
+use crate::gemm::kernel::spec::{Arithmetic, KernelSpec, SplitK};
+use crate::gemm::kernel::table::TABLE;
+use crate::gemm::problem::{GemmProblem, Precision};
+use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::stream_k::StreamK;
+
+/// Sums of so few products err by little but what each product loses, and there the three TF32 products of split operands
+/// lose more than FP32 multiply-adds.
+const FEW_PRODUCTS: usize = 64;
+
+/// The ways to cut k that the planner tries where a kernel can.
+const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
+
+impl Plan {
+    /// Every plan with a kernel that the planner considers, for a valid, folded problem: on operands as they lie, and on
+    /// operands written anew where a kernel reads those otherwise not at all or slowly.
+    pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
+        TABLE
+            .iter()
+            .filter(|spec| spec.cost.is_some() && disregarded(spec, problem).is_none())
+            .flat_map(move |spec| {
+                let as_it_lies = Some((*problem, [None; 2]));
+                let ways = [as_it_lies, prepare::offer(spec, problem)].into_iter().flatten();
+                ways.filter(|(problem, _)| spec.refusal(problem, device).is_none())
+                    .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device))
+            })
+    }
+
+    /// This kernel with k whole and with every cut of k that may pay and leaves no slice empty.
+    pub fn variants(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        device: &DeviceInfo,
+    ) -> impl Iterator<Item = Plan> + 'static {
+        Plan::cuts(spec, problem, [None; 2], device)
+    }
+
+    fn cuts(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        repacks: Repacks,
+        device: &DeviceInfo,
+    ) -> impl Iterator<Item = Plan> + 'static {
+        let device = *device;
+        let (mut clusters, mut stream): (&[u32], _) = (&[], None);
+        let units = spec.units(&problem);
+        let steps = problem.k.div_ceil(spec.tile.bk as usize);
+        match spec.split_k {
+            SplitK::Cluster if device.has_clusters() => clusters = &CLUSTER_SPLITS,
+            SplitK::StreamK => stream = Some(StreamK::ways(units, steps, device.sm_count.max(1))),
+            SplitK::Cluster | SplitK::Never | SplitK::WorkQueue(_) => {}
+        }
+        let clusters = clusters.iter().copied().filter(move |&cut| {
+            // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
+            let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
+            whole && units * (cut as usize) < 2 * device.sm_count as usize
+        });
+        std::iter::once(spec.work_queue(&problem, &device).map_or(Cut::Whole, Cut::WorkQueue))
+            .chain(clusters.map(Cut::Cluster))
+            .chain(stream.into_iter().flatten().map(Cut::StreamK))
+            .map(move |cut| Plan::with(spec, problem, repacks, &device, cut))
+    }
+}
+
+/// Why the planner does not consider a kernel that could compute `problem`.
+pub(super) fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
+    let inexact = spec.arithmetic == Arithmetic::Tf32x3 && problem.precision == Precision::Fp32;
+    (inexact && problem.k <= FEW_PRODUCTS)
+        .then(|| format!("sums of up to {FEW_PRODUCTS} products are more exact with multiply-adds"))
+}

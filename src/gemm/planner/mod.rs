@@ -1,0 +1,13 @@
+//! How it is done: [`candidates`] → [`cost`] → [`plan`]. Pure functions of problem and device, so that they can be tested and
+//! printed on any machine; only the [`cache`] asks the GPU at hand.
+
+#[cfg(feature = "cuda")]
+pub mod cache;
+pub mod candidates;
+pub mod choose;
+pub mod cost;
+pub mod explain;
+pub mod plan;
+pub mod prepare;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! How it is done: which kernel, with which grid. A pure function of problem and device, so that it can be tested and
+//! printed on any machine.
+
+use super::cost::predict_us;
+use super::prepare::{self, Repacks};
+use crate::device::DeviceInfo;
+use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec};
+use crate::gemm::problem::{GemmProblem, MAX_OVERSHOOT};
+use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::stream_k::StreamK;
+use std::fmt;
+
+/// CUDA's limit for the y and z dimensions of a grid; kernels loop over what lies beyond.
+pub(super) const MAX_GRID_YZ: usize = 65_535;
+const _: () = assert!(MAX_GRID_YZ <= MAX_OVERSHOOT, "a block's next matrix is so much further");
+
+/// Rows of tiles that kernels which choose their own tiles walk together, so that blocks that run at the same time share
+/// B in the L2.
+pub(super) const GROUP_M: u32 = 8;
+
+/// Results with no more rows and columns can be the sums of many more products each, as gradients of weights are, and several
+/// ways to share those out are about as fast. There the planner trades a little time for a smaller error, which grows with the
+/// square root of the longest chain of additions.
+const SMALL_RESULT: usize = 1024;
+
+/// Chains of FP32 multiply-adds need be no shorter.
+const SHORT_CHAIN: f64 = 512.0;
+
+/// The time that half as long a chain may cost in a small result: log₂ of 1.05.
+const HALF_CHAIN: f64 = 0.0704;
+
+/// A kernel and everything its launch needs but the addresses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// The kernel.
+    pub kernel: &'static KernelSpec,
+    /// Whether it was asked for by name, so that no other may take its place.
+    pub by_name: bool,
+    /// The problem as the kernel gets it: folded, with the layouts of operands that are written anew.
+    pub problem: GemmProblem,
+    /// Operands that are written anew, into the workspace, before the kernel starts.
+    pub repacks: Repacks,
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Blocks of a cluster, along x; 1: no clusters.
+    pub cluster: u32,
+    /// Slices of k that are summed apart and then added in a fixed order; 1: none.
+    pub split_k: u32,
+    /// Length of a slice of k.
+    pub k_slice: u32,
+    /// How the last tiles are shared among all blocks, if they are.
+    pub stream_k: Option<StreamK>,
+    /// Rows of tiles that are walked together.
+    pub group_m: u32,
+    /// Bytes of stream-ordered scratch memory.
+    pub workspace_bytes: usize,
+    /// What the cost model expects, in µs; it decides between kernels (in small results together with the error) and is no
+    /// promise.
+    pub predicted_us: f64,
+}
+
+impl Plan {
+    /// The problem with operands as they lie, before any is written anew.
+    #[cfg(any(feature = "cuda", test))]
+    pub(crate) fn as_it_lies(&self) -> GemmProblem {
+        let mut problem = self.problem;
+        let [a, b] = &self.repacks;
+        problem.a = a.map_or(problem.a, |repack| repack.from);
+        problem.b = b.map_or(problem.b, |repack| repack.from);
+        problem
+    }
+
+    /// The same, its kernel asked for by name.
+    pub(super) fn asked_for(self) -> Self {
+        Plan { by_name: true, ..self }
+    }
+
+    pub(super) fn with(
+        spec: &'static KernelSpec,
+        problem: GemmProblem,
+        mut repacks: Repacks,
+        device: &DeviceInfo,
+        cut: Cut,
+    ) -> Self {
+        let [tiles_m, tiles_n] = spec.tiles(&problem);
+        let units = spec.units(&problem) as u32;
+        let sms = device.sm_count.max(1);
+        let (split_k, stream_k) = match cut {
+            Cut::Whole => (1, None),
+            Cut::Cluster(slices) => (slices, None),
+            Cut::StreamK(way) => (1, Some(way)),
+            Cut::WorkQueue(queue) => (queue.slices, None),
+        };
+        let (grid, cluster) = match (spec.grid, cut) {
+            (_, Cut::StreamK(way)) => ([way.blocks, 1, 1], 1),
+            (_, Cut::WorkQueue(queue)) => ([queue.blocks(), 1, 1], 1),
+            (Grid::Tiles, _) => (
+                [
+                    tiles_n as u32,
+                    tiles_m.min(MAX_GRID_YZ) as u32,
+                    problem.batch().min(MAX_GRID_YZ) as u32,
+                ],
+                1,
+            ),
+            (Grid::Units, _) => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, _) if split_k > 1 => ([units * split_k, 1, 1], split_k),
+            (Grid::Persistent, _) => ([units.min(sms), 1, 1], 1),
+            (Grid::Pairs(_), _) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
+        };
+        let k_slice = match split_k {
+            1 => problem.k as u32,
+            _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
+        };
+        let outputs = (spec.tile.bm * spec.tile.bn) as usize;
+        // The workspace has the kernel's own part first, then the operands that are written anew.
+        let mut workspace_bytes = match cut {
+            Cut::StreamK(way) => way.workspace_bytes(outputs),
+            Cut::WorkQueue(queue) => queue.workspace_bytes(outputs),
+            Cut::Whole | Cut::Cluster(_) => 0,
+        };
+        let mut predicted_us = predict_us(spec, &problem, device, cut, k_slice);
+        for repack in repacks.iter_mut().flatten() {
+            repack.offset = workspace_bytes.next_multiple_of(prepare::ALIGN);
+            workspace_bytes = repack.offset + repack.bytes;
+            predicted_us += repack.predict_us(problem.dtype, device);
+        }
+        Plan {
+            kernel: spec,
+            by_name: false,
+            problem,
+            repacks,
+            grid,
+            cluster,
+            split_k,
+            k_slice,
+            stream_k,
+            group_m: GROUP_M,
+            workspace_bytes,
+            predicted_us,
+        }
+    }
+
+    /// About how many products are in the longest chain of FP32 multiply-adds that an output is the sum of: warps that share
+    /// k do so by whole portions of it. Of a kernel for tensor cores it says nothing.
+    pub fn longest_chain(&self) -> usize {
+        let length = match &self.stream_k {
+            Some(way) if way.whole_tiles == 0 => {
+                let steps = way.cut_steps.div_ceil(way.ranges) as usize;
+                self.problem.k.min(steps * self.kernel.tile.bk as usize)
+            }
+            _ => self.k_slice as usize,
+        };
+        length.div_ceil(self.kernel.chains as usize)
+    }
+
+    /// Whether an operand is written anew beforehand.
+    pub fn is_repacked(&self) -> bool {
+        self.repacks.iter().any(Option::is_some)
+    }
+
+    /// What plans are compared by: the predicted time, and for small results the length of the chains.
+    fn weight(&self) -> f64 {
+        let GemmProblem { m, n, .. } = self.problem;
+        if self.kernel.arithmetic != Arithmetic::Ffma || m.max(n) > SMALL_RESULT {
+            return self.predicted_us;
+        }
+        self.predicted_us * (self.longest_chain() as f64 / SHORT_CHAIN).max(1.0).powf(HALF_CHAIN)
+    }
+
+    /// Ranges into which stream-K cuts k; 0: none.
+    pub fn stream_ranges(&self) -> u32 {
+        self.stream_k.map_or(0, |way| way.ranges)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (problem, [x, y, z]) = (&self.problem, self.grid);
+        write!(
+            f,
+            "{}: {} {}×{}×{} batch {} on a grid of {x}×{y}×{z} blocks of {} threads",
+            self.kernel.name,
+            problem.layout_name(),
+            problem.m,
+            problem.n,
+            problem.k,
+            problem.batch(),
+            self.kernel.threads
+        )?;
+        if self.split_k > 1 {
+            write!(f, ", k in {} slices of {}", self.split_k, self.k_slice)?;
+        }
+        if let Some(way) = &self.stream_k {
+            let bk = self.kernel.tile.bk;
+            write!(
+                f,
+                ", the k of all tiles but {} in {} ranges of {}",
+                way.whole_tiles,
+                way.ranges,
+                way.share() * bk
+            )?;
+        }
+        for (name, repack) in ["A", "B"].iter().zip(&self.repacks) {
+            match repack {
+                Some(repack) if repack.transposes() => write!(f, ", {name} transposed beforehand")?,
+                Some(_) => write!(f, ", {name} copied to aligned rows beforehand")?,
+                None => {}
+            }
+        }
+        write!(f, ", about {:.1} µs", self.predicted_us)
+    }
+}
+
+/// The order of plans: by predicted time, and for small results by the error that they may have.
+pub(super) fn cheaper(x: &Plan, y: &Plan) -> std::cmp::Ordering {
+    x.weight().total_cmp(&y.weight())
+}

@@ -1,0 +1,656 @@
+//! What the planner promises, on drawn problems and many devices.
+
+use super::choose::cheapest_that;
+use super::explain::explain;
+use super::plan::{cheaper, Plan, GROUP_M, MAX_GRID_YZ};
+use super::prepare;
+use crate::device::DeviceInfo;
+use crate::error::Error;
+use crate::gemm::kernel::spec::{Arithmetic, Grid, SplitK};
+use crate::gemm::kernel::table::TABLE;
+use crate::gemm::launch::args::Addresses;
+use crate::gemm::operands::{DType, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::problem::{Activation, GemmProblem, Precision, MAX_OVERSHOOT, MAX_SIZE};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+#[test]
+fn every_kernel_that_a_plan_names_takes_its_problem() {
+    let devices = [
+        DeviceInfo::A100,
+        DeviceInfo::H100,
+        DeviceInfo::RTX_4090,
+        DeviceInfo::RTX_5090,
+    ];
+    for device in &devices {
+        for precision in Precision::ALL {
+            for size in [1, 7, 64, 129, 1024, 5000] {
+                let mut problem = GemmProblem::row_major(size, size, size);
+                problem.precision = precision;
+                let plan = Plan::new(&problem, device).unwrap();
+                assert_eq!(plan.kernel.refusal(&plan.problem, device), None, "{plan}");
+                assert!(plan.grid.iter().all(|&blocks| blocks > 0), "{plan}");
+            }
+        }
+    }
+}
+
+/// Clusters, early starts and one architecture's own kernels are not to be had from PTX of an older architecture.
+#[test]
+fn code_of_an_older_architecture_is_planned_as_such() {
+    let from_ptx = DeviceInfo {
+        code_capability: 80,
+        ..DeviceInfo::H100
+    };
+    for precision in Precision::ALL {
+        for (m, n, k) in [(1, 4096, 4096), (16, 512, 8192), (64, 64, 16384), (300, 700, 900)] {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.precision = precision;
+            assert!(
+                Plan::candidates(&problem, &DeviceInfo::H100).any(|plan| plan.cluster > 1),
+                "{m} × {n} × {k} has plans with clusters"
+            );
+            for plan in Plan::candidates(&problem, &from_ptx) {
+                assert!(plan.cluster == 1 && plan.split_k == 1, "{plan}");
+                assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
+            }
+            for spec in TABLE {
+                for plan in Plan::variants(spec, problem, &from_ptx)
+                    .filter(|plan| spec.refusal(&plan.problem, &from_ptx).is_none())
+                {
+                    assert_eq!(plan.cluster, 1, "{plan}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_product_has_a_plan_without_a_workspace() {
+    let mut problems = Vec::new();
+    for (m, n, k) in [
+        (1, 4096, 4096),
+        (16, 4096, 4096),
+        (512, 14336, 4096),
+        (577, 4097, 1023),
+        (5, 3, 100_000),
+    ] {
+        let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+        for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
+            problems.push(GemmProblem::new(m, n, k, a, b));
+        }
+    }
+    let (mut had_one, mut by_name) = (0, 0);
+    for mut problem in problems {
+        for precision in Precision::ALL {
+            problem.precision = precision;
+            for plan in Plan::candidates(&problem, &DeviceInfo::H100).filter(|plan| plan.workspace_bytes > 0) {
+                had_one += 1;
+                let other = plan
+                    .without_workspace(&DeviceInfo::H100, |_| Ok(true))
+                    .unwrap()
+                    .unwrap();
+                assert_eq!(
+                    (other.workspace_bytes, other.repacks),
+                    (0, [None; 2]),
+                    "{plan}: {other}"
+                );
+                assert_eq!(
+                    (other.problem.a, other.problem.b),
+                    (problem.a, problem.b),
+                    "{plan}: {other}"
+                );
+                if plan.stream_k.is_some() && plan.repacks == [None; 2] {
+                    by_name += 1;
+                    let other = plan
+                        .asked_for()
+                        .without_workspace(&DeviceInfo::H100, |_| Ok(true))
+                        .unwrap()
+                        .unwrap();
+                    assert_eq!(other.kernel.name, plan.kernel.name);
+                    assert_eq!((other.workspace_bytes, other.by_name), (0, true), "{plan}: {other}");
+                }
+            }
+        }
+    }
+    assert!(had_one > 100 && by_name > 10, "{had_one}, {by_name}");
+}
+
+#[test]
+fn large_products_get_large_tiles_and_small_ones_small() {
+    let tile = |size| {
+        let problem = GemmProblem::row_major(size, size, size);
+        let tile = Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.tile;
+        tile.bm * tile.bn
+    };
+    assert!(tile(4096) > tile(256), "{} and {}", tile(4096), tile(256));
+}
+
+#[test]
+fn a_few_rows_stream_the_weights_in_either_storage_order() {
+    let kernel = |m, n, k, b| {
+        let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), b);
+        Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
+    };
+    assert_eq!(kernel(1, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m1");
+    assert_eq!(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m4");
+    assert_eq!(kernel(8, 3072, 768, OperandLayout::col_major(768)), "gemv_dot_m8");
+    assert_eq!(kernel(8, 768, 3072, OperandLayout::col_major(3072)), "gemv_dot_m8_deep");
+    assert_eq!(kernel(8, 4096, 4096, OperandLayout::row_major(4096)), "gemv_axpy_m8");
+    assert_eq!(kernel(4096, 1, 4096, OperandLayout::row_major(1)), "gemv_dot_n1");
+}
+
+#[test]
+fn sixteen_rows_are_multiplied_by_strips_that_are_dealt() {
+    for (n, k) in [(768, 768), (3072, 768), (4096, 4096), (14336, 4096), (4096, 14336)] {
+        let mut problem = GemmProblem::new(16, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+        problem.precision = Precision::Fp32Strict;
+        let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
+        assert_eq!(plan.kernel.name, "ffma_strips_16_sm90", "{plan}");
+        assert!(plan.grid[0] <= DeviceInfo::H100.sm_count, "{plan}");
+    }
+}
+
+#[test]
+fn small_results_of_long_sums_are_added_in_short_chains() {
+    let strict = |m, n, k| {
+        let mut problem = GemmProblem::row_major(m, n, k);
+        problem.precision = Precision::Fp32Strict;
+        Plan::new(&problem, &DeviceInfo::H100).unwrap()
+    };
+    for (k, longest) in [(1024, 512), (4096, 512), (16384, 2048)] {
+        let plan = strict(1024, 1024, k);
+        assert!(
+            plan.longest_chain() <= longest,
+            "chains of {}: {plan}",
+            plan.longest_chain()
+        );
+    }
+    // Elsewhere time decides.
+    let problem = strict(4096, 4096, 4096).problem;
+    let fastest =
+        Plan::candidates(&problem, &DeviceInfo::H100).min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+    assert_eq!(fastest, Some(strict(4096, 4096, 4096)));
+}
+
+#[test]
+fn narrow_results_get_kernels_of_their_width() {
+    let kernel = |m, n, k, batch| {
+        let mut problem = GemmProblem::row_major(m, n, k);
+        problem.precision = Precision::Fp32Strict;
+        problem.batch_dims[MAX_BATCH_DIMS - 1] = batch;
+        problem.a = problem.a.with_batch_strides([0, 0, 0, (m * k) as i64]);
+        problem.b = problem.b.with_batch_strides([0, 0, 0, (k * n) as i64]);
+        problem.d = problem.d.with_batch_strides([0, 0, 0, (m * n) as i64]);
+        Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
+    };
+    assert_eq!(kernel(4096, 10, 784, 1), "gemv_panel_n16");
+    assert_eq!(kernel(128, 32, 128, 384), "ffma_direct_128x32_nn_sm90");
+    assert_eq!(kernel(512, 64, 512, 128), "ffma_direct_128x64_nn_sm90");
+}
+
+#[test]
+fn tensor_cores_are_used_where_precision_device_and_operands_allow() {
+    let plan = |precision, b: OperandLayout, device: &DeviceInfo| {
+        let mut problem = GemmProblem::new(2048, 2048, 2048, OperandLayout::row_major(2048), b);
+        problem.precision = precision;
+        Plan::new(&problem, device).unwrap()
+    };
+    let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
+    let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
+    assert!(large.kernel.name.starts_with("gemm_tf32x3_sm90_128x128"), "{large}");
+    let mut short = GemmProblem::new(
+        2048,
+        2048,
+        64,
+        OperandLayout::row_major(64),
+        OperandLayout::col_major(64),
+    );
+    let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
+    assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
+    assert!(explain(&short, &DeviceInfo::H100).to_string().contains("more exact"));
+    short.precision = Precision::Tf32;
+    assert_ne!(
+        Plan::new(&short, &DeviceInfo::H100).unwrap().kernel.arithmetic,
+        Arithmetic::Ffma
+    );
+    let strict = plan(Precision::Fp32Strict, col, &DeviceInfo::H100);
+    assert_eq!(strict.kernel.arithmetic, Arithmetic::Ffma, "{strict}");
+    let elsewhere = plan(Precision::Fp32, col, &DeviceInfo::A100);
+    assert_eq!(elsewhere.kernel.needs.only_capability, None, "{elsewhere}");
+    let misaligned = plan(Precision::Fp32, row.with_align(4), &DeviceInfo::H100);
+    assert!(
+        misaligned.kernel.tma_boxes.is_none() || misaligned.repacks[1].is_some(),
+        "{misaligned}"
+    );
+}
+
+#[test]
+fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
+    let plan = |size: usize, a: OperandLayout, b: OperandLayout, precision| {
+        let mut problem = GemmProblem::new(size, size, size, a, b);
+        problem.precision = precision;
+        Plan::new(&problem, &DeviceInfo::H100).unwrap()
+    };
+    let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+    for precision in [Precision::Fp32, Precision::Tf32] {
+        let turned = plan(4096, col(4096), row(4096), precision);
+        assert_eq!(turned.repacks.iter().flatten().count(), 1, "{turned}");
+        assert!(turned.to_string().contains("transposed beforehand"), "{turned}");
+        let small = plan(256, col(256), row(256), precision);
+        assert_eq!(small.repacks, [None; 2], "{small}");
+        let direct = plan(4096, row(4096), col(4096), precision);
+        assert_eq!((direct.repacks, direct.workspace_bytes), ([None; 2], 0), "{direct}");
+    }
+    for precision in Precision::ALL {
+        let odd = plan(4097, row(4097), row(4097), precision);
+        let [Some(a), Some(b)] = odd.repacks else {
+            panic!("{odd}")
+        };
+        assert!(
+            b.offset >= a.offset + a.bytes && b.offset.is_multiple_of(prepare::ALIGN),
+            "{odd}"
+        );
+        assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
+        let at = odd.addresses(&Addresses::default(), 1 << 20);
+        assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));
+    }
+}
+
+#[test]
+fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
+    let plan = |m, n, k| {
+        let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+        Plan::new(&problem, &DeviceInfo::H100).unwrap()
+    };
+    let cut = plan(64, 768, 3072);
+    assert!(cut.split_k > 1, "{cut}");
+    assert_eq!(cut.cluster, cut.split_k);
+    assert_eq!(plan(8192, 8192, 8192).split_k, 1);
+    for k in [1, 31, 33, 96, 100, 257, 1000] {
+        for spec in TABLE {
+            let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+            for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
+                let queue = matches!(plan.kernel.split_k, SplitK::WorkQueue(_));
+                assert_eq!(plan.workspace_bytes > 0, queue || plan.stream_k.is_some(), "{plan}");
+                assert!((plan.split_k - 1) * plan.k_slice < k as u32, "{plan}");
+                assert!(plan.split_k * plan.k_slice >= k as u32, "{plan}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fused_epilogue_gets_a_kernel_that_has_it() {
+    for device in [DeviceInfo::H100, DeviceInfo::RTX_4090] {
+        for (m, n, k) in [(1, 1, 1), (5, 700, 33), (300, 10, 7), (4096, 4096, 768)] {
+            let mut problem = GemmProblem::row_major(m, n, k);
+            problem.a = OperandLayout::strided(3 * k as i64, 3);
+            problem.b = OperandLayout::strided(3 * n as i64, 3);
+            problem.epilogue.bias = true;
+            problem.epilogue.activation = Activation::GeluErf;
+            let plan = Plan::new(&problem, &device).unwrap();
+            assert_eq!(plan.kernel.refusal(&plan.problem, &device), None);
+        }
+    }
+}
+
+#[test]
+fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
+    let problem = GemmProblem::row_major(64, 64, 64);
+    let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
+    assert_eq!(plan.kernel.name, "sgemm_01_naive");
+    assert_eq!(plan.grid, [2, 2, 1]);
+
+    let error = Plan::named("sgemm_99", &problem, &DeviceInfo::H100).unwrap_err();
+    assert!(error.to_string().contains("sgemm_01_naive"), "{error}");
+
+    let mut doubles = problem;
+    doubles.dtype = DType::F64;
+    let error = Plan::named("sgemm_01_naive", &doubles, &DeviceInfo::H100).unwrap_err();
+    assert!(error.to_string().contains("F64"), "{error}");
+
+    let mut fused = problem;
+    fused.epilogue.activation = Activation::Relu;
+    let error = Plan::named("sgemm_01_naive", &fused, &DeviceInfo::H100).unwrap_err();
+    assert!(error.to_string().contains("activation"), "{error}");
+}
+
+#[test]
+fn grids_end_where_cuda_does() {
+    let problem = GemmProblem::row_major(32 * 70_000, 1, 1);
+    let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
+    assert_eq!(plan.grid, [1, 65_535, 1]);
+}
+
+/// A device that has room for no clusters of some sizes, of some kernels.
+#[test]
+fn where_a_plan_has_no_room_the_next_best_is_taken() {
+    let mut rng = StdRng::seed_from_u64(8);
+    let (mut without, mut others) = (0, 0);
+    for _ in 0..300 {
+        let size = |rng: &mut StdRng| 1usize << rng.random_range(0..14);
+        let (m, n, k) = (size(&mut rng), size(&mut rng), size(&mut rng));
+        let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+        problem.precision = Precision::ALL[rng.random_range(0..3)];
+        let most = [1, 2, 4, 8][rng.random_range(0..4)];
+        let fits = |plan: &Plan| plan.cluster <= most && (plan.cluster == 1 || plan.kernel.dynamic_shared < 200_000);
+        let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+        let mut asked: Vec<Plan> = Vec::new();
+        let chosen = cheapest_that(candidates(), |plan| {
+            asked.push(*plan);
+            Ok(fits(plan))
+        });
+        let chosen = chosen.unwrap().unwrap();
+        assert_eq!(Some(chosen), candidates().filter(fits).min_by(cheaper));
+        assert!(
+            asked.is_sorted_by(|x, y| cheaper(x, y).is_le()),
+            "the best is asked first"
+        );
+        let (last, before) = asked.split_last().unwrap();
+        assert!(
+            *last == chosen && !before.iter().any(fits),
+            "none is asked after the first that fits"
+        );
+        others += usize::from(!before.is_empty());
+        without += usize::from(before.is_empty());
+    }
+    assert!(
+        without > 0 && others > 20,
+        "{without} first choices and {others} others"
+    );
+    let problem = GemmProblem::row_major(64, 64, 64);
+    let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+    assert_eq!(cheapest_that(candidates(), |_| Ok(false)), Ok(None));
+    let error = Error::Problem("of the driver".into());
+    assert_eq!(cheapest_that(candidates(), |_| Err(error.clone())), Err(error));
+}
+
+#[test]
+fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none() {
+    let problem = GemmProblem::new(
+        64,
+        64,
+        8192,
+        OperandLayout::row_major(8192),
+        OperandLayout::col_major(8192),
+    );
+    let with = |precision| {
+        let mut with = problem;
+        with.precision = precision;
+        with
+    };
+    let named = |name: &str, precision, most: u32| {
+        Plan::named_that(name, &with(precision), &DeviceInfo::H100, |plan| {
+            Ok(plan.cluster <= most)
+        })
+    };
+    let free = named("ffma_64x64", Precision::Fp32Strict, 8).unwrap();
+    assert!(free.cluster > 4, "{free}");
+    for most in [1, 2, 4] {
+        let plan = named("ffma_64x64", Precision::Fp32Strict, most).unwrap();
+        assert!(plan.kernel.name == "ffma_64x64" && plan.cluster <= most, "{plan}");
+    }
+    let mut refused = 0;
+    for spec in TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Pairs(_))) {
+        if spec.refusal(&with(Precision::Tf32), &DeviceInfo::H100).is_some() {
+            continue;
+        }
+        assert_eq!(named(spec.name, Precision::Tf32, 2).unwrap().cluster, 2);
+        let error = named(spec.name, Precision::Tf32, 1).unwrap_err().to_string();
+        assert!(
+            error.contains(spec.name) && error.contains("clusters of 2 blocks"),
+            "{error}"
+        );
+        refused += 1;
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn a_plan_knows_the_problem_as_it_lies() {
+    let problem = GemmProblem::row_major(4097, 4097, 4097);
+    let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
+    assert!(plan.is_repacked() && plan.problem != problem, "{plan}");
+    assert_eq!(plan.as_it_lies(), problem);
+}
+
+/// What a kernel counts with, beyond the end of m, n, k or the batch.
+#[test]
+fn no_kernel_counts_beyond_32_bits() {
+    let declared = include_str!("../../../cuda/common/gemm_args.cuh");
+    assert!(declared.contains(&format!("kMaxOvershoot = {MAX_OVERSHOOT};")));
+    assert_eq!(MAX_SIZE + MAX_OVERSHOOT, i32::MAX as usize);
+    // What a block of a dot kernel takes of k at once: GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, …), a vector a lane.
+    const VECTOR: u32 = 4;
+    let steps = include_str!("../../../cuda/ffma/gemv.cu").lines().filter_map(|line| {
+        let of: Vec<&str> = line.strip_prefix("GEMV_DOT(")?.split(", ").collect();
+        Some((
+            of[0],
+            of[3].parse::<u32>().ok()? * 32 * VECTOR * of[4].parse::<u32>().ok()?,
+        ))
+    });
+    let steps: Vec<(&str, u32)> = steps.collect();
+    assert_eq!(
+        steps.len(),
+        TABLE.iter().filter(|spec| spec.name.starts_with("gemv_dot")).count()
+    );
+    for (name, step) in steps {
+        assert!(i32::MAX as usize - MAX_SIZE >= step as usize, "{name} takes {step}");
+    }
+    for spec in TABLE {
+        let tile = spec.tile;
+        let most = tile.bm.max(tile.bn).max(tile.bk * tile.stages);
+        assert!(i32::MAX as usize - MAX_SIZE >= most as usize, "{}", spec.name);
+        // Blocks that walk rows of tiles together count the tiles of GROUP_M rows.
+        if spec.grid != Grid::Tiles && spec.file != "ffma/gemv" {
+            assert!(
+                GROUP_M as usize * MAX_SIZE.div_ceil(tile.bn as usize) <= i32::MAX as usize,
+                "{}",
+                spec.name
+            );
+        }
+    }
+}
+
+/// A size near one of the limits, or of any magnitude.
+fn extreme(rng: &mut StdRng) -> usize {
+    match rng.random_range(0..4) {
+        0 => MAX_SIZE - rng.random_range(0..70),
+        1 => 1,
+        2 => (1usize << rng.random_range(0..31)) - rng.random_range(0..2),
+        _ => rng.random_range(1..5000),
+    }
+    .clamp(1, MAX_SIZE)
+}
+
+/// A valid problem of extreme sizes, with strides that may be anything.
+fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
+    fn layout(rng: &mut StdRng, rows: usize, cols: usize) -> OperandLayout {
+        // Half of the operands are such as the copy engine reads.
+        let (across, batch_strides, align) = if rng.random() {
+            let strides = [0, 16, 1 << 20, 1 << 37];
+            let batch = std::array::from_fn(|_| strides[rng.random_range(0..strides.len())]);
+            (cols.max(rows).next_multiple_of(4) as i64, batch, 16)
+        } else {
+            let matrix = rows.saturating_mul(cols).min(i64::MAX as usize) as i64;
+            let strides = [0, 1, -1, cols as i64, matrix, i64::MIN, i64::MAX, rng.random()];
+            let mut any = || strides[rng.random_range(0..strides.len())];
+            (any(), std::array::from_fn(|_| any()), 4)
+        };
+        let layout = match rng.random_range(0..5) {
+            0 => OperandLayout::strided(across, across),
+            1 | 2 => OperandLayout::strided(1, across),
+            _ => OperandLayout::strided(across, 1),
+        };
+        layout.with_batch_strides(batch_strides).with_align(align)
+    }
+    let (m, n, k) = (extreme(rng), extreme(rng), extreme(rng));
+    let mut problem = GemmProblem::new(m, n, k, layout(rng, m, k), layout(rng, k, n));
+    problem.d = OperandLayout {
+        col_stride: 1,
+        ..layout(rng, m, n)
+    };
+    let mut left = if rng.random() { extreme(rng) } else { 1 };
+    for dim in (0..MAX_BATCH_DIMS).rev() {
+        problem.batch_dims[dim] = if dim == 0 || rng.random() {
+            left
+        } else {
+            (1usize << rng.random_range(0..16)).min(left)
+        };
+        left /= problem.batch_dims[dim];
+    }
+    problem.precision = Precision::ALL[rng.random_range(0..3)];
+    problem.dtype = [DType::F32, DType::F32, DType::F64][rng.random_range(0..3)];
+    problem.epilogue.bias = rng.random();
+    problem.epilogue.c = rng.random::<bool>().then(|| layout(rng, m, n));
+    problem.epilogue.residual = rng.random::<bool>().then(|| layout(rng, m, n));
+    problem
+}
+
+/// Arithmetic that leaves its range panics here, for tests check it.
+#[test]
+fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
+    const PROBLEMS: usize = 3000;
+    // Most rows of the table are for the first.
+    let devices = [
+        DeviceInfo::H100,
+        DeviceInfo::A100,
+        DeviceInfo::H100,
+        DeviceInfo::RTX_4090,
+        DeviceInfo::H100,
+        DeviceInfo::RTX_5090,
+    ];
+    let mut rng = StdRng::seed_from_u64(6);
+    let mut taken = vec![0; TABLE.len()];
+    for number in 0..PROBLEMS {
+        // Of results that no memory holds there are no plans.
+        let problem = loop {
+            let problem = extreme_problem(&mut rng);
+            match problem.validate() {
+                Ok(()) => break problem,
+                Err(reason) => assert!(reason.contains("more than any memory"), "{reason}"),
+            }
+        };
+        let device = &devices[number % devices.len()];
+        let folded = problem.folded();
+        folded.validate().unwrap();
+        let mut plans: Vec<Plan> = Plan::candidates(&folded, device).collect();
+        plans.extend(Plan::new(&problem, device));
+        for (spec, taken) in TABLE.iter().zip(&mut taken) {
+            if spec.refusal(&folded, device).is_none() {
+                plans.extend(Plan::variants(spec, folded, device));
+                *taken += 1;
+            }
+        }
+        for plan in plans {
+            let [x, y, z] = plan.grid.map(|blocks| blocks as usize);
+            assert!(x >= 1 && y >= 1 && z >= 1, "{plan}");
+            assert!(x <= i32::MAX as usize && y <= MAX_GRID_YZ && z <= MAX_GRID_YZ, "{plan}");
+            assert!(plan.cluster >= 1 && plan.grid[0].is_multiple_of(plan.cluster), "{plan}");
+            let slices = u64::from(plan.split_k) * u64::from(plan.k_slice);
+            assert!(slices >= folded.k as u64 && slices <= i32::MAX as u64, "{plan}");
+            assert!(plan.longest_chain() >= 1 && plan.longest_chain() <= folded.k, "{plan}");
+            assert!(!plan.predicted_us.is_nan() && plan.predicted_us > 0.0, "{plan}");
+            if let Some(way) = &plan.stream_k {
+                let steps = u64::from(way.share() + 1) * u64::from(way.ranges);
+                assert!(
+                    steps >= u64::from(way.cut_steps) && way.cut_steps < i32::MAX as u32,
+                    "{plan}"
+                );
+            }
+            for repack in plan.repacks.iter().flatten() {
+                assert!(repack.offset + repack.bytes <= plan.workspace_bytes, "{plan}");
+                repack.movement(&plan.problem.batch_dims, plan.problem.dtype);
+            }
+            let at = plan.addresses(&Addresses::default(), 1 << 40);
+            let args = plan.args(&at, 1.0, 0.0, 1 << 40);
+            assert!(args.k_slice > 0 && args.m > 0 && args.n > 0 && args.k > 0 && args.batch > 0);
+            plan.tensor_maps(&at);
+        }
+    }
+    for (spec, taken) in TABLE.iter().zip(taken) {
+        assert!(taken > 0, "no problem was for {}", spec.name);
+    }
+}
+
+#[test]
+fn explanations_name_every_kernel_and_the_choice() {
+    let text = explain(&GemmProblem::row_major(512, 512, 512), &DeviceInfo::H100).to_string();
+    for spec in TABLE {
+        assert!(text.contains(spec.name), "{text}");
+    }
+    assert!(text.contains("chosen: "), "{text}");
+}
+
+#[test]
+fn explanations_begin_with_the_choice_and_go_on_by_time() {
+    for device in [DeviceInfo::H100, DeviceInfo::A100] {
+        for (m, n, k) in [
+            (1, 4096, 4096),
+            (512, 512, 512),
+            (1024, 1024, 16384),
+            (4097, 4097, 4097),
+        ] {
+            let explained = explain(&GemmProblem::row_major(m, n, k), &device);
+            let (first, others) = explained.candidates.split_first().unwrap();
+            assert_eq!(explained.choice.as_ref(), Ok(first), "{explained}");
+            assert!(others.is_sorted_by_key(|plan| plan.predicted_us), "{explained}");
+            let as_they_lie = explained.candidates.iter().filter(|plan| !plan.is_repacked());
+            assert_eq!(as_they_lie.count() + explained.refused.len(), TABLE.len());
+            // Refusals stand last: the table is printed in this order.
+            let text = explained.to_string();
+            let mut lines = text.lines().take(explained.candidates.len());
+            assert!(lines.all(|line| line.contains(" µs")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn explanations_of_what_has_no_plan_give_its_reason_and_end() {
+    let mut too_many = GemmProblem::row_major(4, 4, 4);
+    too_many.batch_dims = [usize::MAX; MAX_BATCH_DIMS];
+    for problem in [
+        GemmProblem::row_major(4, 4, 0),
+        GemmProblem::row_major(0, 4, 4),
+        GemmProblem::row_major(4, 4, 3_900_000_000_000),
+        GemmProblem::row_major(usize::MAX, usize::MAX, usize::MAX),
+        too_many,
+    ] {
+        let explained = explain(&problem, &DeviceInfo::H100);
+        assert!(matches!(explained.choice, Err(Error::Problem(_))), "{explained}");
+        assert!(explained.candidates.is_empty() && explained.refused.is_empty());
+        assert!(explained.to_string().starts_with("no plan: "), "{explained}");
+    }
+}
+
+/// A walk over the steps of k would take a thousand times as long here as for the short product.
+#[test]
+fn planning_does_not_take_longer_where_k_is_long() {
+    const MOST: u32 = 20;
+    let time = |k: usize| {
+        let mut problem = GemmProblem::row_major(512, 512, k);
+        problem.precision = Precision::Fp32Strict;
+        let once = || {
+            let start = std::time::Instant::now();
+            Plan::new(&problem, &DeviceInfo::H100).unwrap();
+            start.elapsed()
+        };
+        // The shortest of a few: others may have been interrupted.
+        (0..5).map(|_| once()).min().unwrap()
+    };
+    let (short, long) = (time(4096), time(MAX_SIZE / 64 * 64));
+    assert!(long < MOST * short, "{short:?} and {long:?}");
+}
+
+#[test]
+fn names_and_symbols_of_the_table_are_unique() {
+    for (i, spec) in TABLE.iter().enumerate() {
+        assert!(TABLE[..i].iter().all(|other| other.name != spec.name), "{}", spec.name);
+        assert!(
+            spec.tile.bm > 0 && spec.tile.bn > 0 && spec.threads > 0,
+            "{}",
+            spec.name
+        );
+    }
+}

@@ -1,0 +1,5 @@
+//! How k and the tiles of a result are shared among blocks.
+
+pub mod cut;
+pub mod stream_k;
+pub mod work_queue;
