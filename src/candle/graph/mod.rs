@@ -3,7 +3,7 @@
 //! In a small model the host takes longer to launch the kernels than the GPU to run them. [`Graphed`] records what a function of
 //! tensors queues on candle's stream, for inputs of one shape and dtype each, and replays it with one launch.
 //! [`GraphedModule`] keeps a recording for each of the shapes that it meets. The function is any closure, or any
-//! [`candle_core::Module`], with this crate's layers or candle's own, under [`crate::matmul_override`] or not.
+//! [`candle_core::Module`], with this crate's layers or candle's own, under `matmul_override` or not.
 //!
 //! ```no_run
 //! use candle_core::{Device, Module, Tensor};
@@ -431,6 +431,35 @@ enum State {
     Plainly(String),
 }
 
+impl State {
+    /// Records if that was not done.
+    fn prepare<O: Outputs>(
+        &mut self,
+        device: &Device,
+        options: Options,
+        function: &impl Fn(&[Tensor]) -> Result<O>,
+        inputs: &[Tensor],
+    ) -> Result<()> {
+        if !matches!(self, State::Empty) {
+            return Ok(());
+        }
+        if Inside::is() {
+            bail!("a graph cannot be recorded within a function that is being recorded: make it before");
+        }
+        let recorded = {
+            let _inside = Inside::begin();
+            record(device, inputs, function)
+        };
+        *self = match recorded {
+            Ok(recording) => State::Recorded(recording),
+            Err(Failure::Function(error)) => return Err(error),
+            Err(Failure::NotRecordable(why)) if options.or_plainly => State::Plainly(why),
+            Err(Failure::NotRecordable(why)) => bail!("the function cannot be recorded as a CUDA graph: {why}"),
+        };
+        Ok(())
+    }
+}
+
 impl Slot {
     /// Records if that was not done.
     ///
@@ -444,24 +473,7 @@ impl Slot {
         function: &impl Fn(&[Tensor]) -> Result<O>,
         inputs: &[Tensor],
     ) -> Result<()> {
-        let mut state = self.state();
-        if !matches!(*state, State::Empty) {
-            return Ok(());
-        }
-        if Inside::is() {
-            bail!("a graph cannot be recorded within a function that is being recorded: make it before");
-        }
-        let recorded = {
-            let _inside = Inside::begin();
-            record(device, inputs, function)
-        };
-        *state = match recorded {
-            Ok(recording) => State::Recorded(recording),
-            Err(Failure::Function(error)) => return Err(error),
-            Err(Failure::NotRecordable(why)) if options.or_plainly => State::Plainly(why),
-            Err(Failure::NotRecordable(why)) => bail!("the function cannot be recorded as a CUDA graph: {why}"),
-        };
-        Ok(())
+        self.state().prepare(device, options, function, inputs)
     }
 
     fn run<O: Outputs>(
@@ -474,20 +486,20 @@ impl Slot {
         if Inside::is() || is_recorded_now(device)? {
             return function(inputs);
         }
-        // Once for the recording that there is, once more after its thread has ended.
-        const ATTEMPTS: usize = 3;
-        for _ in 0..ATTEMPTS {
-            self.prepare(device, options, function, inputs)?;
-            let mut state = self.state();
-            match &mut *state {
-                State::Empty => continue,
-                State::Plainly(_) => break,
-                State::Recorded(recording) => match recording.replay(device, inputs)? {
-                    Some(outputs) => return O::from_tensors(outputs),
-                    None => *state = State::Empty,
-                },
+        let mut state = self.state();
+        loop {
+            state.prepare(device, options, function, inputs)?;
+            let replayed = match &mut *state {
+                State::Recorded(recording) => recording.replay(device, inputs)?,
+                State::Empty | State::Plainly(_) => break,
+            };
+            if let Some(outputs) = replayed {
+                return O::from_tensors(outputs);
             }
+            // Its thread has ended; that of the next one is this.
+            *state = State::Empty;
         }
+        drop(state);
         function(inputs)
     }
 

@@ -1,7 +1,7 @@
 //! What an error from inside a recording means, and what to do about it.
 
 /// Parts of what candle and CUDA say, what they stand for, and what helps.
-const REASONS: [(&[&str], &str); 6] = [
+const REASONS: [(&[&str], &str); 7] = [
     (
         &["to_cpu_storage", "clone_dtoh", "memcpy_dtoh"],
         "it reads elements of a tensor on the host (to_vec, to_scalar, a copy to the CPU, printing), which a recording cannot \
@@ -20,6 +20,11 @@ const REASONS: [(&[&str], &str); 6] = [
     (
         &["CAPTURE_ISOLATION", "CAPTURE_UNJOINED", "CAPTURE_UNMATCHED"],
         "it works on another stream than that of the device, or waits for one",
+    ),
+    (
+        &["CUDA_ERROR_INVALID_VALUE"],
+        "it may have dropped a tensor that was made before, as a model does that replaces what it keeps: such memory cannot be \
+         freed while a graph is recorded. Write it in place instead, or pass it as an input and return it as an output",
     ),
     (
         &["CAPTURE_IMPLICIT"],

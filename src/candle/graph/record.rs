@@ -21,6 +21,9 @@ const LEGACY_BELOW: usize = PER_THREAD;
 /// Whoever records holds this alone.
 static SHARED_STREAMS: RwLock<()> = RwLock::new(());
 
+/// One recording at a time: event tracking is the device's, and whoever turns it off turns it on again.
+static CAPTURES: Mutex<()> = Mutex::new(());
+
 /// A recorded graph, the places of its inputs and outputs, and when its last replay ends.
 pub(super) struct Recording {
     inputs: Vec<Var>,
@@ -59,6 +62,8 @@ pub(super) fn record<O: Outputs>(
     // Candle then keeps what it copies from the host in the plain runs (strides of broadcast operands, small tensors), and
     // finds it while it is recorded.
     let _kept = cuda.enable_cuda_graph_htod_cache();
+    // What candle keeps for this thread exists from here on, before `THIS_THREAD`.
+    drop(cuda.clone_htod(&[0u8])?);
 
     let places = inputs.iter().map(|input| Var::from_tensor(&input.detach()));
     let places = places.collect::<Result<Vec<Var>>>()?;
@@ -82,6 +87,7 @@ pub(super) fn record<O: Outputs>(
         .map_err(say("running a function before it is recorded"))?;
 
     let recorded = {
+        let _one = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
         let _alone = shared(&stream).then(|| SHARED_STREAMS.write().unwrap_or_else(PoisonError::into_inner));
         let capture = Capture::begin(&stream).map_err(say("beginning to record a graph"))?;
         let done = run().and_then(|outputs| {
@@ -91,12 +97,20 @@ pub(super) fn record<O: Outputs>(
             let mut pairs = results.iter().zip(&outputs);
             pairs.try_for_each(|(place, output)| place.set(output))
         });
-        let ended = capture.end();
-        match (done, ended) {
-            (Ok(()), Ok(executable)) => executable,
-            (Err(error), _) => return Err(Failure::NotRecordable(explain(&error))),
-            (_, Err(error)) => return Err(Failure::NotRecordable(explain(&error))),
+        let (recorded, left) = match (capture.end(), &done) {
+            (Ok(ended), _) => ended,
+            // The function's own error says more than that its recording was given up.
+            (Err(_), Err(error)) => return Err(Failure::NotRecordable(explain(error))),
+            (Err(error), Ok(())) => return Err(Failure::NotRecordable(explain(&error))),
+        };
+        if let Err(error) = done.and_then(|()| left.map_err(say("freeing a tensor"))) {
+            let mut text = explain(&error);
+            if let Err(error) = recorded.settle(&stream) {
+                text += &format!("; what it keeps from the recording has no memory: {error}");
+            }
+            return Err(Failure::NotRecordable(text));
         }
+        recorded
     };
     let census = recorded.census().map_err(say("looking through a graph"))?;
     if let Some(text) = census.reads_the_host() {
@@ -197,7 +211,7 @@ impl Drop for Recording {
         let context = self.done.context();
         let relaxed = RelaxedCapture::begin();
         context.record_err(self.done.synchronize());
-        drop(relaxed);
+        context.record_err(relaxed.map(drop));
     }
 }
 
@@ -227,16 +241,16 @@ impl<'a> Capture<'a> {
         Ok(capture)
     }
 
-    /// What was recorded.
-    fn end(mut self) -> std::result::Result<Recorded, DriverError> {
+    /// What was recorded, and the error that a drop has left meanwhile: it must not meet whoever comes next.
+    fn end(mut self) -> std::result::Result<(Recorded, std::result::Result<(), DriverError>), DriverError> {
         let graph = self.stop();
-        // Of a drop that failed: memory from before cannot be freed while a stream is recorded.
-        let left = self.stream.context().check_err();
+        let context = self.stream.context();
+        let left = context.check_err();
         let recorded = Recorded {
             graph: graph?,
-            context: self.stream.context().clone(),
+            context: context.clone(),
         };
-        left.map(|()| recorded)
+        Ok((recorded, left))
     }
 
     fn stop(&mut self) -> std::result::Result<sys::CUgraph, DriverError> {
@@ -286,6 +300,18 @@ impl Recorded {
         // SAFETY: the graph is alive.
         unsafe { count(self.graph, &mut census) }?;
         Ok(census)
+    }
+
+    /// Runs what was recorded of a function that has failed since, if it keeps some of it: its tensors then have memory, and can
+    /// be freed.
+    fn settle(self, stream: &CudaStream) -> std::result::Result<(), DriverError> {
+        let census = self.census()?;
+        if census.keeps().is_none() || census.reads_the_host().is_some() {
+            return Ok(());
+        }
+        let executable = self.instantiate()?;
+        executable.launch(stream)?;
+        stream.synchronize()
     }
 
     fn instantiate(self) -> std::result::Result<Executable, DriverError> {
@@ -454,7 +480,7 @@ struct ThreadLife {
 struct Ends(Arc<ThreadLife>);
 
 thread_local! {
-    /// Made after candle's own, so that it is dropped before that.
+    /// Made after candle's own, so that it is dropped before that: the last one goes first.
     static THIS_THREAD: Ends = Ends(Arc::new(ThreadLife {
         running: RwLock::new(true),
         contexts: Mutex::default(),
