@@ -6,7 +6,8 @@ use super::plan::{cheaper, Plan, GROUP_M, MAX_GRID_YZ};
 use super::prepare;
 use crate::device::DeviceInfo;
 use crate::error::Error;
-use crate::gemm::kernel::spec::{Arithmetic, Grid, SplitK};
+use crate::gemm::kernel::refusal::Refusal;
+use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
 use crate::gemm::operands::{DType, OperandLayout, MAX_BATCH_DIMS};
@@ -208,7 +209,11 @@ fn tensor_cores_are_used_where_precision_device_and_operands_allow() {
     );
     let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
     assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
-    assert!(explain(&short, &DeviceInfo::H100).to_string().contains("more exact"));
+    let explained = explain(&short, &DeviceInfo::H100);
+    let inexact = |(spec, reason): &(&KernelSpec, Refusal)| {
+        spec.arithmetic == Arithmetic::Tf32x3 && *reason == Refusal::FewProducts(64)
+    };
+    assert!(explained.refused.iter().any(inexact), "{explained}");
     short.precision = Precision::Tf32;
     assert_ne!(
         Plan::new(&short, &DeviceInfo::H100).unwrap().kernel.arithmetic,
@@ -307,13 +312,17 @@ fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
 
     let mut doubles = problem;
     doubles.dtype = DType::F64;
+    let refusal = plan.kernel.refusal(&doubles, &DeviceInfo::H100).unwrap();
+    let (kernel, operands) = (DType::F32, DType::F64);
+    assert_eq!(refusal, Refusal::DType { kernel, operands });
     let error = Plan::named("sgemm_01_naive", &doubles, &DeviceInfo::H100).unwrap_err();
-    assert!(error.to_string().contains("F64"), "{error}");
+    assert!(error.to_string().ends_with(&refusal.to_string()), "{error}");
 
     let mut fused = problem;
     fused.epilogue.activation = Activation::Relu;
-    let error = Plan::named("sgemm_01_naive", &fused, &DeviceInfo::H100).unwrap_err();
-    assert!(error.to_string().contains("activation"), "{error}");
+    let refusal = plan.kernel.refusal(&fused, &DeviceInfo::H100);
+    assert_eq!(refusal, Some(Refusal::Epilogue));
+    assert!(Plan::named("sgemm_01_naive", &fused, &DeviceInfo::H100).is_err());
 }
 
 #[test]

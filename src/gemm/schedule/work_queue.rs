@@ -4,6 +4,8 @@ use crate::gemm::problem::GemmProblem;
 
 /// Bytes of the counters that such a kernel finds before its part of the workspace: 0 before and after every launch.
 pub const COUNTER_BYTES: usize = 1 << 16;
+/// Counters, for strips and slices.
+pub const COUNTERS: usize = COUNTER_BYTES / size_of::<u32>();
 
 /// Slices longer than this are cut where multiprocessors would have nothing to do: 16 × 768 × 3072 takes 9.8 µs with slices of
 /// 768, and 11.1 with slices of 1024.
@@ -40,7 +42,7 @@ impl WorkQueue {
         let slice_steps = steps.div_ceil(slices);
         let slices = steps.div_ceil(slice_steps);
         let counters = problem.batch().checked_mul(slices.checked_add(strips)?)?;
-        if counters > COUNTER_BYTES / size_of::<u32>() {
+        if counters > COUNTERS {
             return None;
         }
         let groups = problem.batch() * slices;
