@@ -90,7 +90,7 @@ impl Plan {
         let variants = || Plan::variants(spec, problem, device);
         cheapest_that(variants(), fits)?.ok_or_else(|| {
             refused(Refusal::Clusters {
-                blocks: variants().map(|plan| plan.cluster).min().unwrap_or(1),
+                blocks: variants().map(|plan| plan.cluster()).min().unwrap_or(1),
                 shared: spec.dynamic_shared,
             })
         })

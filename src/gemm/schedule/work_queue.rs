@@ -1,6 +1,7 @@
 //! How the kernels for few rows share their work: the arithmetic of `cuda/ffma/ffma_strips_sm90.cu`.
 
 use crate::gemm::problem::GemmProblem;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of the counters that such a kernel finds before its part of the workspace: 0 before and after every launch.
 pub const COUNTER_BYTES: usize = 1 << 16;
@@ -13,7 +14,7 @@ const WORTH_CUTTING: usize = 1024;
 
 /// k is cut into slices. The blocks of a slice keep their part of A in shared memory, and take strips of the result from a
 /// queue, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkQueue {
     /// Slices of k.
     pub slices: u32,
