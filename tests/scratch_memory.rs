@@ -304,7 +304,7 @@ fn waiting_plans(product: &Product, device: &DeviceInfo) -> Vec<Plan> {
         .iter()
         .filter(|spec| spec.refusal(&product.problem, device).is_none())
         .flat_map(|spec| Plan::variants(spec, product.problem, device))
-        .filter(|plan| plan.stream_k.is_some())
+        .filter(|plan| plan.stream_k().is_some())
         .collect()
 }
 

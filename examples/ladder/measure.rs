@@ -238,8 +238,8 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us)
         n: Some(case.n),
         k: Some(case.k),
         batch: Some(case.batch),
-        split_k: (plan.split_k > 1).then_some(plan.split_k),
-        stream_ranges: plan.stream_k.map(|way| way.ranges),
+        split_k: (plan.split_k() > 1).then_some(plan.split_k()),
+        stream_ranges: plan.stream_k().map(|way| way.ranges),
         repacked: match plan.repacks {
             [None, None] => None,
             [Some(_), None] => Some("a".into()),

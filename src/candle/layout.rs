@@ -1,7 +1,7 @@
 //! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
 
 use crate::gemm::launch::args::Addresses;
-use crate::gemm::operands::{merge_batch_dims, BatchDim, A, B, C, D, MAX_BATCH_DIMS, RESIDUAL};
+use crate::gemm::operands::{merge_batch_dims, BatchDim, Operands, MAX_BATCH_DIMS};
 use crate::gemm::{Activation, Combine, Epilogue, GemmProblem, OperandLayout, Precision};
 use candle_core::{bail, Error, Layout, Result, Shape};
 
@@ -84,22 +84,8 @@ pub(crate) struct Product {
     pub shape: Shape,
     /// Batch dimensions that are walked here, outermost first.
     outer: Vec<BatchDim>,
-    start: Offsets,
-}
-
-/// Elements from the start of each storage to the first element of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offsets {
-    pub a: usize,
-    pub b: usize,
-    /// Within the dense result.
-    pub d: usize,
-    /// 0 without C.
-    pub c: usize,
-    /// 0 without bias.
-    pub bias: usize,
-    /// 0 without residual.
-    pub residual: usize,
+    /// Elements from the start of each storage to the first element of the first launch; 0 for an operand that is absent.
+    start: Operands<usize>,
 }
 
 /// What is done with a product of A and B besides storing it, for each tensor its `T`.
@@ -158,22 +144,24 @@ impl Product {
 
         let mut outer: Vec<BatchDim> = (0..rank - 2)
             .map(|i| {
-                let mut strides = [0; 5];
-                strides[A] = batch_stride(a, rank, i);
-                strides[B] = batch_stride(b, rank, i);
-                strides[D] = batch_stride(&dense, rank, i);
-                strides[C] = c.map_or(0, |c| batch_stride(c, rank, i));
-                strides[RESIDUAL] = residual.map_or(0, |residual| batch_stride(residual, rank, i));
+                let stride = |layout: &Layout| batch_stride(layout, rank, i);
                 BatchDim {
                     extent: dims[i],
-                    strides,
+                    strides: Operands {
+                        a: stride(a),
+                        b: stride(b),
+                        c: c.map_or(0, stride),
+                        d: stride(&dense),
+                        bias: 0,
+                        residual: residual.map_or(0, stride),
+                    },
                 }
             })
             .collect();
         merge_batch_dims(&mut outer);
         let inner = outer.split_off(outer.len().saturating_sub(MAX_BATCH_DIMS));
 
-        let start = Offsets {
+        let start = Operands {
             a: a.start_offset(),
             b: b.start_offset(),
             d: 0,
@@ -181,26 +169,26 @@ impl Product {
             bias: bias.map_or(0, Layout::start_offset),
             residual: residual.map_or(0, Layout::start_offset),
         };
-        let operand = |layout: &Layout, place: usize| {
+        let operand = |layout: &Layout, stride_of: fn(&Operands<i64>) -> i64| {
             let strides = &layout.stride()[layout.stride().len() - 2..];
             let mut batch_strides = [0; MAX_BATCH_DIMS];
             for (stride, dim) in batch_strides[MAX_BATCH_DIMS - inner.len()..].iter_mut().zip(&inner) {
-                *stride = dim.strides[place];
+                *stride = stride_of(&dim.strides);
             }
-            let outer_strides = outer.iter().map(|dim| dim.strides[place] as usize);
+            let outer_strides = outer.iter().map(|dim| stride_of(&dim.strides) as usize);
             OperandLayout::strided(strides[0] as i64, strides[1] as i64)
                 .with_batch_strides(batch_strides)
                 .with_align(alignment(outer_strides.chain([layout.start_offset()])))
         };
-        let mut problem = GemmProblem::new(m, n, k, operand(a, A), operand(b, B));
-        problem.d = operand(&dense, D);
+        let mut problem = GemmProblem::new(m, n, k, operand(a, |of| of.a), operand(b, |of| of.b));
+        problem.d = operand(&dense, |of| of.d);
         problem.precision = precision;
         problem.epilogue = Epilogue {
-            c: c.map(|c| operand(c, C)),
+            c: c.map(|c| operand(c, |of| of.c)),
             device_scalars: false,
             bias: bias.is_some(),
             activation,
-            residual: residual.map(|residual| operand(residual, RESIDUAL)),
+            residual: residual.map(|residual| operand(residual, |of| of.residual)),
             combine,
         };
         for (extent, dim) in problem.batch_dims[MAX_BATCH_DIMS - inner.len()..]
@@ -248,7 +236,7 @@ impl Product {
     }
 
     /// Where each launch begins, in the order of the results.
-    pub fn launches(&self) -> impl ExactSizeIterator<Item = Offsets> + '_ {
+    pub fn launches(&self) -> impl ExactSizeIterator<Item = Operands<usize>> + '_ {
         let count: usize = self.outer.iter().map(|dim| dim.extent).product();
         (0..count).map(|launch| {
             let mut at = self.start;
@@ -256,11 +244,7 @@ impl Product {
             for dim in self.outer.iter().rev() {
                 let index = rest % dim.extent;
                 rest /= dim.extent;
-                at.a += index * dim.strides[A] as usize;
-                at.b += index * dim.strides[B] as usize;
-                at.d += index * dim.strides[D] as usize;
-                at.c += index * dim.strides[C] as usize;
-                at.residual += index * dim.strides[RESIDUAL] as usize;
+                at = at.zip(dim.strides).map(|(at, stride)| at + index * stride as usize);
             }
             at
         })

@@ -112,25 +112,70 @@ pub enum Access {
     ColVector = 4,
 }
 
-/// Places of the operands in [`BatchDim::strides`].
-pub const A: usize = 0;
-/// See [`A`].
-pub const B: usize = 1;
-/// See [`A`].
-pub const D: usize = 2;
-/// See [`A`].
-pub const C: usize = 3;
-/// See [`A`].
-pub const RESIDUAL: usize = 4;
+/// Something of every operand of a product: a layout, a stride, an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Operands<T> {
+    /// Of the m × k operand.
+    pub a: T,
+    /// Of the k × n operand.
+    pub b: T,
+    /// Of what is added to the product, scaled by β.
+    pub c: T,
+    /// Of the result.
+    pub d: T,
+    /// Of what is added to every row.
+    pub bias: T,
+    /// Of what is added to the activation's result or multiplied with it.
+    pub residual: T,
+}
 
-/// One batch dimension: its extent and the stride of each operand along it, in the order A, B, D, C, residual
-/// (0 for an operand that the problem lacks).
+impl<T> Operands<T> {
+    /// Something else of each operand.
+    pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> Operands<U> {
+        Operands {
+            a: f(self.a),
+            b: f(self.b),
+            c: f(self.c),
+            d: f(self.d),
+            bias: f(self.bias),
+            residual: f(self.residual),
+        }
+    }
+
+    /// Both of each operand.
+    pub fn zip<U>(self, other: Operands<U>) -> Operands<(T, U)> {
+        Operands {
+            a: (self.a, other.a),
+            b: (self.b, other.b),
+            c: (self.c, other.c),
+            d: (self.d, other.d),
+            bias: (self.bias, other.bias),
+            residual: (self.residual, other.residual),
+        }
+    }
+
+    /// Whether it holds of every operand.
+    pub fn all(self, mut holds: impl FnMut(T) -> bool) -> bool {
+        let Operands {
+            a,
+            b,
+            c,
+            d,
+            bias,
+            residual,
+        } = self;
+        [a, b, c, d, bias, residual].into_iter().all(&mut holds)
+    }
+}
+
+/// One batch dimension: its extent and the stride of each operand along it (0 for an operand that the problem lacks, and for
+/// the bias, which all matrices share).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchDim {
     /// Matrices along this dimension.
     pub extent: usize,
-    /// Elements between neighbours, for A, B, D, C and the residual.
-    pub strides: [i64; 5],
+    /// Elements between neighbours.
+    pub strides: Operands<i64>,
 }
 
 /// Whether a step along the outer one of two dimensions leads to where the inner one of this extent ends.
@@ -144,8 +189,9 @@ pub fn merge_batch_dims(dims: &mut Vec<BatchDim>) {
     dims.retain(|dim| dim.extent != 1);
     let mut merged: Vec<BatchDim> = Vec::with_capacity(dims.len());
     for dim in dims.iter() {
+        let continues = |(outer, inner)| continues(outer, inner, dim.extent);
         match merged.last_mut() {
-            Some(outer) if (0..5).all(|i| continues(outer.strides[i], dim.strides[i], dim.extent)) => {
+            Some(outer) if outer.strides.zip(dim.strides).all(continues) => {
                 outer.extent = outer.extent.saturating_mul(dim.extent);
                 outer.strides = dim.strides;
             }

@@ -1,8 +1,6 @@
 //! What is asked: sizes, strides, precision and epilogue of a matrix multiplication, without data.
 
-use super::operands::{
-    continues, merge_batch_dims, Access, BatchDim, DType, OperandLayout, A, B, C, D, MAX_BATCH_DIMS, RESIDUAL,
-};
+use super::operands::{continues, merge_batch_dims, Access, BatchDim, DType, OperandLayout, Operands, MAX_BATCH_DIMS};
 use std::fmt;
 
 /// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and what a kernel counts with may go so
@@ -252,10 +250,11 @@ impl GemmProblem {
     /// be walked with one stride are merged, and a batch that shares one B becomes more rows of A (the case of a
     /// linear layer applied to an input of rank 3). Plans and kernels see only folded problems.
     pub fn folded(&self) -> Self {
+        let layouts = self.layouts();
         let mut dims: Vec<BatchDim> = (0..MAX_BATCH_DIMS)
             .map(|i| BatchDim {
                 extent: self.batch_dims[i],
-                strides: self.operands().map(|o| o.map_or(0, |o| o.batch_strides[i])),
+                strides: layouts.map(|layout| layout.map_or(0, |layout| layout.batch_strides[i])),
             })
             .collect();
         merge_batch_dims(&mut dims);
@@ -264,53 +263,58 @@ impl GemmProblem {
         // Rows and the innermost batch dimension can be one where B is shared and the rows go on in step. A matrix of
         // one row has no row stride to keep: the batch's takes its place.
         if let Some(inner) = dims.last().copied() {
-            let rows = self.operands().map(|o| o.map_or(0, |o| o.row_stride));
-            let in_step = |i: usize| self.m == 1 || continues(inner.strides[i], rows[i], self.m);
+            let rows = layouts.map(|layout| layout.map_or(0, |layout| layout.row_stride));
+            let in_step = |(inner, row)| self.m == 1 || continues(inner, row, self.m);
             let fits = self.m.saturating_mul(inner.extent) <= MAX_SIZE;
-            if fits && inner.strides[B] == 0 && [A, D, C, RESIDUAL].into_iter().all(in_step) {
+            // B has no rows of the result.
+            let steps = Operands {
+                b: (0, 0),
+                ..inner.strides.zip(rows)
+            };
+            if fits && inner.strides.b == 0 && steps.all(in_step) {
                 folded.m = self.m * inner.extent;
                 dims.pop();
                 if self.m == 1 {
-                    folded.a.row_stride = inner.strides[A];
-                    folded.d.row_stride = inner.strides[D];
+                    folded.a.row_stride = inner.strides.a;
+                    folded.d.row_stride = inner.strides.d;
                     if let Some(c) = folded.epilogue.c.as_mut() {
-                        c.row_stride = inner.strides[C];
+                        c.row_stride = inner.strides.c;
                     }
                     if let Some(residual) = folded.epilogue.residual.as_mut() {
-                        residual.row_stride = inner.strides[RESIDUAL];
+                        residual.row_stride = inner.strides.residual;
                     }
                 }
             }
         }
         folded.batch_dims = [1; MAX_BATCH_DIMS];
-        let mut strides = [[0i64; MAX_BATCH_DIMS]; 5];
+        let mut strides = [Operands::default(); MAX_BATCH_DIMS];
         let first = MAX_BATCH_DIMS - dims.len();
         for (i, dim) in dims.iter().enumerate() {
             folded.batch_dims[first + i] = dim.extent;
-            for (strides, stride) in strides.iter_mut().zip(dim.strides) {
-                strides[first + i] = stride;
-            }
+            strides[first + i] = dim.strides;
         }
-        folded.a.batch_strides = strides[A];
-        folded.b.batch_strides = strides[B];
-        folded.d.batch_strides = strides[D];
+        folded.a.batch_strides = strides.map(|strides| strides.a);
+        folded.b.batch_strides = strides.map(|strides| strides.b);
+        folded.d.batch_strides = strides.map(|strides| strides.d);
         if let Some(c) = folded.epilogue.c.as_mut() {
-            c.batch_strides = strides[C];
+            c.batch_strides = strides.map(|strides| strides.c);
         }
         if let Some(residual) = folded.epilogue.residual.as_mut() {
-            residual.batch_strides = strides[RESIDUAL];
+            residual.batch_strides = strides.map(|strides| strides.residual);
         }
         folded
     }
 
-    fn operands(&self) -> [Option<&OperandLayout>; 5] {
-        [
-            Some(&self.a),
-            Some(&self.b),
-            Some(&self.d),
-            self.epilogue.c.as_ref(),
-            self.epilogue.residual.as_ref(),
-        ]
+    /// Where the operands lie, those that the problem has. The bias has no layout.
+    pub fn layouts(&self) -> Operands<Option<OperandLayout>> {
+        Operands {
+            a: Some(self.a),
+            b: Some(self.b),
+            c: self.epilogue.c,
+            d: Some(self.d),
+            bias: None,
+            residual: self.epilogue.residual,
+        }
     }
 }
 

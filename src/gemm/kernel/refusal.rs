@@ -1,96 +1,238 @@
 //! Why a kernel cannot compute a problem.
 
-use super::spec::{EpilogueSupport, Grid, KernelSpec, SplitK};
+use super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, SplitK};
 use crate::device::DeviceInfo;
-use crate::gemm::operands::{Access, OperandLayout};
-use crate::gemm::problem::{GemmProblem, MAX_SIZE};
+use crate::gemm::operands::{Access, DType, OperandLayout};
+use crate::gemm::problem::{GemmProblem, Precision, MAX_SIZE};
+use crate::gemm::schedule::work_queue::COUNTERS;
+use std::fmt;
 
 /// Strides of a tensor map are below 2⁴⁰ bytes.
 const MAX_COPY_STRIDE: i64 = 1 << 38;
 
-impl KernelSpec {
-    /// Why this kernel cannot compute `problem` on `device`, or `None` if it can. `problem` is folded and valid.
-    pub fn refusal(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<String> {
-        if let Some(capability) = self.needs.only_capability {
-            if device.code_capability != capability {
-                return Some(format!(
-                    "it is written for compute capability {capability} and {}",
-                    device.runs()
-                ));
+/// Why a kernel is out. Its `Display` is a sentence with the numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It is written for one compute capability, and the device runs code of another.
+    OnlyCapability {
+        /// The kernel's.
+        capability: u32,
+        /// The device.
+        device: DeviceInfo,
+    },
+    /// The device runs code of a lower compute capability only.
+    MinCapability {
+        /// The least that will do.
+        capability: u32,
+        /// The device.
+        device: DeviceInfo,
+    },
+    /// A block needs more shared memory than the device has.
+    SharedMemory {
+        /// Bytes that a block needs.
+        needs: u32,
+        /// Bytes that the device has.
+        has: u32,
+    },
+    /// It computes with elements of another type.
+    DType {
+        /// The kernel's.
+        kernel: DType,
+        /// The problem's.
+        operands: DType,
+    },
+    /// Its arithmetic is too coarse.
+    Precision {
+        /// What it multiplies with.
+        arithmetic: Arithmetic,
+        /// What was asked for.
+        precision: Precision,
+    },
+    /// It has no fused epilogue.
+    Epilogue,
+    /// The problem has too many rows.
+    Rows {
+        /// The most that it takes.
+        most: u32,
+        /// The problem's.
+        rows: usize,
+    },
+    /// The problem has too many columns.
+    Columns {
+        /// The most that it takes.
+        most: u32,
+        /// The problem's.
+        columns: usize,
+    },
+    /// There are too many tiles to count.
+    Tiles(usize),
+    /// There are too many strips of so many columns to count.
+    Strips(u32),
+    /// It cannot read an operand.
+    Operand {
+        /// A or B.
+        name: char,
+        /// Its rows and columns.
+        size: [usize; 2],
+        /// Where it lies.
+        layout: OperandLayout,
+        /// How it may be read.
+        access: Access,
+        /// How the kernel reads it.
+        takes: &'static [Access],
+    },
+    /// TMA does not walk so many batch dimensions.
+    TmaBatch,
+    /// TMA does not take this stride.
+    TmaStride(i64),
+    /// The device has no room for its clusters.
+    Clusters {
+        /// Blocks of a cluster.
+        blocks: u32,
+        /// Bytes of shared memory of each.
+        shared: u32,
+    },
+    /// It has no measured costs: the planner does not consider it.
+    OnlyByName,
+    /// Sums of so few products are more exact with multiply-adds: the planner does not consider it.
+    FewProducts(usize),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::OnlyCapability { capability, device } => write!(
+                f,
+                "it is written for compute capability {capability} and {}",
+                device.runs()
+            ),
+            Refusal::MinCapability { capability, device } => {
+                write!(f, "it needs compute capability {capability} and {}", device.runs())
+            }
+            Refusal::SharedMemory { needs, has } => write!(
+                f,
+                "it needs {needs} bytes of shared memory a block and the device has {has}"
+            ),
+            Refusal::DType { kernel, operands } => {
+                write!(f, "it computes {kernel:?} and the operands are {operands:?}")
+            }
+            Refusal::Precision { arithmetic, precision } => {
+                write!(
+                    f,
+                    "its arithmetic ({arithmetic:?}) does not serve precision {precision}"
+                )
+            }
+            Refusal::Epilogue => f.write_str(
+                "it computes α·A·B + β·C only, without bias, activation, residual or scalars in device memory",
+            ),
+            Refusal::Rows { most, rows } => write!(f, "it takes at most {most} rows and the problem has {rows}"),
+            Refusal::Columns { most, columns } => {
+                write!(f, "it takes at most {most} columns and the problem has {columns}")
+            }
+            Refusal::Tiles(tiles) => write!(f, "it would have {tiles} tiles to count, and counts to {MAX_SIZE}"),
+            Refusal::Strips(columns) => write!(
+                f,
+                "it counts the strips of {columns} columns that are done, and has counters for {COUNTERS}"
+            ),
+            Refusal::Operand {
+                name,
+                size: [rows, cols],
+                layout,
+                access,
+                takes,
+            } => write!(
+                f,
+                "{name} ({rows} × {cols}, strides {} and {}, aligned to {} bytes) is {access:?}, and it takes {takes:?}",
+                layout.row_stride, layout.col_stride, layout.align
+            ),
+            Refusal::TmaBatch => f.write_str("the copy engine walks at most three batch dimensions"),
+            Refusal::TmaStride(stride) => write!(
+                f,
+                "the copy engine takes strides from 0 to {MAX_COPY_STRIDE}, not {stride}"
+            ),
+            Refusal::Clusters { blocks, shared } => write!(
+                f,
+                "it needs clusters of {blocks} blocks with {shared} bytes of shared memory each, and those multiprocessors of the \
+                 device that this process may use have no room for one"
+            ),
+            Refusal::OnlyByName => f.write_str("only by name"),
+            Refusal::FewProducts(most) => {
+                write!(f, "sums of up to {most} products are more exact with multiply-adds")
             }
         }
-        if device.code_capability < self.needs.min_capability {
-            return Some(format!(
-                "it needs compute capability {} and {}",
-                self.needs.min_capability,
-                device.runs()
-            ));
+    }
+}
+
+impl KernelSpec {
+    /// Why this kernel cannot compute `problem` on `device`, or `None` if it can. `problem` is folded and valid.
+    pub fn refusal(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<Refusal> {
+        let (needs, device) = (&self.needs, *device);
+        if let Some(capability) = needs.only_capability {
+            if device.code_capability != capability {
+                return Some(Refusal::OnlyCapability { capability, device });
+            }
+        }
+        let capability = needs.min_capability;
+        if device.code_capability < capability {
+            return Some(Refusal::MinCapability { capability, device });
         }
         if self.dynamic_shared > device.shared_per_block {
-            return Some(format!(
-                "it needs {} bytes of shared memory a block and the device has {}",
-                self.dynamic_shared, device.shared_per_block
-            ));
+            return Some(Refusal::SharedMemory {
+                needs: self.dynamic_shared,
+                has: device.shared_per_block,
+            });
         }
         if self.dtype != problem.dtype {
-            return Some(format!(
-                "it computes {:?} and the operands are {:?}",
-                self.dtype, problem.dtype
-            ));
+            return Some(Refusal::DType {
+                kernel: self.dtype,
+                operands: problem.dtype,
+            });
         }
-        if !self.arithmetic.serves(problem.precision) {
-            return Some(format!(
-                "its arithmetic ({:?}) does not serve precision {}",
-                self.arithmetic, problem.precision
-            ));
+        let (arithmetic, precision) = (self.arithmetic, problem.precision);
+        if !arithmetic.serves(precision) {
+            return Some(Refusal::Precision { arithmetic, precision });
         }
         if self.epilogue == EpilogueSupport::Scaled && !problem.epilogue.is_plain() {
-            return Some(
-                "it computes α·A·B + β·C only, without bias, activation, residual or scalars in device memory".into(),
-            );
+            return Some(Refusal::Epilogue);
         }
-        if self.needs.max_m != 0 && problem.m > self.needs.max_m as usize {
-            return Some(format!(
-                "it takes at most {} rows and the problem has {}",
-                self.needs.max_m, problem.m
-            ));
+        if needs.max_m != 0 && problem.m > needs.max_m as usize {
+            return Some(Refusal::Rows {
+                most: needs.max_m,
+                rows: problem.m,
+            });
         }
-        if self.needs.max_n != 0 && problem.n > self.needs.max_n as usize {
-            return Some(format!(
-                "it takes at most {} columns and the problem has {}",
-                self.needs.max_n, problem.n
-            ));
+        if needs.max_n != 0 && problem.n > needs.max_n as usize {
+            return Some(Refusal::Columns {
+                most: needs.max_n,
+                columns: problem.n,
+            });
         }
         if self.grid != Grid::Tiles && self.units(problem) > MAX_SIZE {
-            return Some(format!(
-                "it would have {} tiles to count, and counts to {MAX_SIZE}",
-                self.units(problem)
-            ));
+            return Some(Refusal::Tiles(self.units(problem)));
         }
-        if matches!(self.split_k, SplitK::WorkQueue(_)) && self.work_queue(problem, device).is_none() {
-            return Some(format!(
-                "it counts the strips of {} columns that are done, and has counters for 16384",
-                self.tile.bn
-            ));
+        if matches!(self.split_k, SplitK::WorkQueue(_)) && self.work_queue(problem, &device).is_none() {
+            return Some(Refusal::Strips(self.tile.bn));
         }
-        let refused = |allowed: &[Access], access: Access| !allowed.is_empty() && !allowed.contains(&access);
-        let a = problem.a.access(problem.m, problem.k, problem.dtype);
-        if refused(self.needs.a, a) {
-            return Some(format!(
-                "A ({} × {}, strides {} and {}, aligned to {} bytes) is {a:?}, and it takes {:?}",
-                problem.m, problem.k, problem.a.row_stride, problem.a.col_stride, problem.a.align, self.needs.a
-            ));
-        }
-        let b = problem.b.access(problem.k, problem.n, problem.dtype);
-        if refused(self.needs.b, b) {
-            return Some(format!(
-                "B ({} × {}, strides {} and {}, aligned to {} bytes) is {b:?}, and it takes {:?}",
-                problem.k, problem.n, problem.b.row_stride, problem.b.col_stride, problem.b.align, self.needs.b
-            ));
+        let operands = [
+            ('A', problem.a, [problem.m, problem.k], needs.a),
+            ('B', problem.b, [problem.k, problem.n], needs.b),
+        ];
+        for (name, layout, size, takes) in operands {
+            let access = layout.access(size[0], size[1], problem.dtype);
+            if !takes.is_empty() && !takes.contains(&access) {
+                return Some(Refusal::Operand {
+                    name,
+                    size,
+                    layout,
+                    access,
+                    takes,
+                });
+            }
         }
         if self.tma_boxes.is_some() {
             if problem.batch_dims[0] != 1 {
-                return Some("the copy engine walks at most three batch dimensions".into());
+                return Some(Refusal::TmaBatch);
             }
             let strides = |layout: &OperandLayout| {
                 let [_, batch @ ..] = layout.batch_strides;
@@ -98,9 +240,7 @@ impl KernelSpec {
             };
             let outside = |stride: &i64| !(0..MAX_COPY_STRIDE).contains(stride);
             if let Some(stride) = [&problem.a, &problem.b].into_iter().flat_map(strides).find(outside) {
-                return Some(format!(
-                    "the copy engine takes strides from 0 to {MAX_COPY_STRIDE}, not {stride}"
-                ));
+                return Some(Refusal::TmaStride(stride));
             }
         }
         None

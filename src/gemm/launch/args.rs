@@ -193,10 +193,10 @@ impl Plan {
             k: k as i32,
             batch: problem.batch() as i32,
             batch_dims: problem.batch_dims.map(|dim| dim as i32),
-            split_k: self.split_k as i32,
-            k_slice: self.k_slice as i32,
-            whole_tiles: self.stream_k.map_or(0, |way| way.whole_tiles as i32),
-            stream_ranges: self.stream_ranges() as i32,
+            split_k: self.split_k() as i32,
+            k_slice: self.k_slice() as i32,
+            whole_tiles: self.stream_k().map_or(0, |way| way.whole_tiles as i32),
+            stream_ranges: self.stream_k().map_or(0, |way| way.ranges as i32),
             group_m: self.group_m as i32,
             a_access: problem.a.access(m, k, dtype),
             b_access: problem.b.access(k, n, dtype),
@@ -222,6 +222,7 @@ mod tests {
     use super::*;
     use crate::gemm::kernel::table::TABLE;
     use crate::gemm::problem::GemmProblem;
+    use crate::gemm::schedule::cut::Cut;
     use crate::gemm::schedule::stream_k::StreamK;
 
     #[test]
@@ -239,16 +240,7 @@ mod tests {
             problem,
             repacks: [None; 2],
             grid: [1, 1, 1],
-            cluster: 1,
-            split_k: 2,
-            k_slice: 5,
-            stream_k: Some(StreamK {
-                steps: 10,
-                whole_tiles: 3,
-                cut_steps: 40,
-                ranges: 4,
-                blocks: 4,
-            }),
+            cut: Cut::Cluster(2),
             group_m: 8,
             workspace_bytes: 64,
             predicted_us: 0.0,
@@ -272,7 +264,17 @@ mod tests {
         assert_eq!(args.residual, GemmOperand::ABSENT, "the problem has no residual");
         assert_eq!((args.bias, args.bias_stride, args.workspace), (0x6000, 2, 0x7000));
         assert_eq!((args.split_k, args.k_slice, args.group_m), (2, 5, 8));
-        assert_eq!((args.whole_tiles, args.stream_ranges), (3, 4));
+        assert_eq!((args.whole_tiles, args.stream_ranges), (0, 0));
+        let cut = Cut::StreamK(StreamK {
+            steps: 10,
+            whole_tiles: 3,
+            cut_steps: 40,
+            ranges: 4,
+            blocks: 4,
+        });
+        let streamed = Plan { cut, ..plan }.args(&at, 0.5, 2.0, 0x7000);
+        assert_eq!((streamed.whole_tiles, streamed.stream_ranges), (3, 4));
+        assert_eq!((streamed.split_k, streamed.k_slice), (1, 9));
         assert_eq!((args.alpha, args.beta), (0.5, 2.0));
         assert_eq!((args.alpha_at, args.beta_at), (0, 0), "the values count");
         problem.epilogue.device_scalars = true;

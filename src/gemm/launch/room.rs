@@ -19,7 +19,7 @@ impl Plan {
 /// Whatever the driver reports.
 pub(in crate::gemm) fn usable(plan: &Plan, context: &CurrentContext) -> Result<bool> {
     let kernel = plan.kernel;
-    match plan.cluster {
+    match plan.cluster() {
         _ if !plan.is_built(context.info()) => Ok(false),
         1 => Ok(true),
         blocks => context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks),

@@ -5,8 +5,8 @@ use super::room::usable;
 use super::workspace::{Keeper, Workspace};
 use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
-use crate::gemm::kernel::spec::SplitK;
 use crate::gemm::planner::plan::Plan;
+use crate::gemm::schedule::cut::Cut;
 use crate::transpose;
 use cudarc::driver::sys;
 use std::hash::{BuildHasher, RandomState};
@@ -43,7 +43,7 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
     let mut kept = keeper
         .kept()
         .map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner));
-    let counts = matches!(plan.kernel.split_k, SplitK::WorkQueue(_)) || plan.stream_k.is_some();
+    let counts = matches!(plan.cut, Cut::WorkQueue(_) | Cut::StreamK(_));
     let workspace = match keeper.workspace(plan.workspace_bytes, counts, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {
@@ -101,8 +101,8 @@ unsafe fn launch_in(
     }
     // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
     let early = kernel.starts_early() && early_starts(context.info());
-    let mut attributes = [clusters_of(plan.cluster), early_start()];
-    let first = usize::from(plan.cluster == 1);
+    let mut attributes = [clusters_of(plan.cluster()), early_start()];
+    let first = usize::from(plan.cluster() == 1);
     let config = sys::CUlaunchConfig {
         gridDimX: plan.grid[0],
         gridDimY: plan.grid[1],
@@ -113,7 +113,7 @@ unsafe fn launch_in(
         sharedMemBytes: kernel.dynamic_shared,
         hStream: stream,
         attrs: attributes[first..].as_mut_ptr(),
-        numAttrs: u32::from(plan.cluster > 1) + u32::from(early),
+        numAttrs: u32::from(plan.cluster() > 1) + u32::from(early),
     };
     // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has TMA boxes, two tensor maps, all by value,
     // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller

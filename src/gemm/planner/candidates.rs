@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::prepare::{self, Repacks};
 use crate::device::DeviceInfo;
+use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::problem::{GemmProblem, Precision};
@@ -22,7 +23,7 @@ impl Plan {
     pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
         TABLE
             .iter()
-            .filter(|spec| spec.cost.is_some() && disregarded(spec, problem).is_none())
+            .filter(|spec| disregarded(spec, problem).is_none())
             .flat_map(move |spec| {
                 let as_it_lies = Some((*problem, [None; 2]));
                 let ways = [as_it_lies, prepare::offer(spec, problem)].into_iter().flatten();
@@ -68,8 +69,10 @@ impl Plan {
 }
 
 /// Why the planner does not consider a kernel that could compute `problem`.
-pub(super) fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<String> {
+pub(super) fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<Refusal> {
     let inexact = spec.arithmetic == Arithmetic::Tf32x3 && problem.precision == Precision::Fp32;
-    (inexact && problem.k <= FEW_PRODUCTS)
-        .then(|| format!("sums of up to {FEW_PRODUCTS} products are more exact with multiply-adds"))
+    match spec.cost {
+        None => Some(Refusal::OnlyByName),
+        Some(_) => (inexact && problem.k <= FEW_PRODUCTS).then_some(Refusal::FewProducts(FEW_PRODUCTS)),
+    }
 }

@@ -3,6 +3,7 @@
 use super::plan::{cheaper, Plan};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
+use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::KernelSpec;
 use crate::gemm::kernel::table::{self, TABLE};
 use crate::gemm::problem::GemmProblem;
@@ -79,21 +80,19 @@ impl Plan {
         device: &DeviceInfo,
         fits: impl FnMut(&Plan) -> Result<bool>,
     ) -> Result<Self> {
-        let refused = |reason| Error::Refused {
+        let refused = |reason: Refusal| Error::Refused {
             kernel: spec.name,
-            reason,
+            reason: reason.to_string(),
         };
         if let Some(reason) = spec.refusal(&problem, device) {
             return Err(refused(reason));
         }
         let variants = || Plan::variants(spec, problem, device);
         cheapest_that(variants(), fits)?.ok_or_else(|| {
-            let blocks = variants().map(|plan| plan.cluster).min().unwrap_or(1);
-            refused(format!(
-                "it needs clusters of {blocks} blocks with {} bytes of shared memory each, and those multiprocessors of the \
-                 device that this process may use have no room for one",
-                spec.dynamic_shared
-            ))
+            refused(Refusal::Clusters {
+                blocks: variants().map(|plan| plan.cluster()).min().unwrap_or(1),
+                shared: spec.dynamic_shared,
+            })
         })
     }
 }

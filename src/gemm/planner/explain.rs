@@ -4,6 +4,7 @@ use super::candidates::disregarded;
 use super::plan::{cheaper, Plan};
 use crate::device::DeviceInfo;
 use crate::error::Result;
+use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::KernelSpec;
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::problem::GemmProblem;
@@ -19,7 +20,7 @@ pub struct Explanation {
     /// predicted time.
     pub candidates: Vec<Plan>,
     /// Every row of the table that has no plan on operands as they lie, and why; empty for a problem that has no plan at all.
-    pub refused: Vec<(&'static KernelSpec, String)>,
+    pub refused: Vec<(&'static KernelSpec, Refusal)>,
 }
 
 /// Shows how [`Plan::new`] decides.
@@ -50,8 +51,7 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
     explanation.refused = TABLE
         .iter()
         .filter_map(|spec| {
-            let by_name = || spec.cost.is_none().then(|| "only by name".to_string());
-            let reason = spec.refusal(&folded, device).or_else(by_name);
+            let reason = spec.refusal(&folded, device);
             Some((spec, reason.or_else(|| disregarded(spec, &folded))?))
         })
         .collect();

@@ -42,14 +42,8 @@ pub struct Plan {
     pub repacks: Repacks,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
-    /// Blocks of a cluster, along x; 1: no clusters.
-    pub cluster: u32,
-    /// Slices of k that are summed apart and then added in a fixed order; 1: none.
-    pub split_k: u32,
-    /// Length of a slice of k.
-    pub k_slice: u32,
-    /// How the last tiles are shared among all blocks, if they are.
-    pub stream_k: Option<StreamK>,
+    /// How k is cut.
+    pub cut: Cut,
     /// Rows of tiles that are walked together.
     pub group_m: u32,
     /// Bytes of stream-ordered scratch memory.
@@ -85,32 +79,20 @@ impl Plan {
         let [tiles_m, tiles_n] = spec.tiles(&problem);
         let units = spec.units(&problem) as u32;
         let sms = device.sm_count.max(1);
-        let (split_k, stream_k) = match cut {
-            Cut::Whole => (1, None),
-            Cut::Cluster(slices) => (slices, None),
-            Cut::StreamK(way) => (1, Some(way)),
-            Cut::WorkQueue(queue) => (queue.slices, None),
+        let grid = match (spec.grid, cut) {
+            (_, Cut::StreamK(way)) => [way.blocks, 1, 1],
+            (_, Cut::WorkQueue(queue)) => [queue.blocks(), 1, 1],
+            (Grid::Tiles, _) => [
+                tiles_n as u32,
+                tiles_m.min(MAX_GRID_YZ) as u32,
+                problem.batch().min(MAX_GRID_YZ) as u32,
+            ],
+            (Grid::Units | Grid::Persistent, Cut::Cluster(slices)) => [units * slices, 1, 1],
+            (Grid::Units, _) => [units, 1, 1],
+            (Grid::Persistent, _) => [units.min(sms), 1, 1],
+            (Grid::Pairs(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
         };
-        let (grid, cluster) = match (spec.grid, cut) {
-            (_, Cut::StreamK(way)) => ([way.blocks, 1, 1], 1),
-            (_, Cut::WorkQueue(queue)) => ([queue.blocks(), 1, 1], 1),
-            (Grid::Tiles, _) => (
-                [
-                    tiles_n as u32,
-                    tiles_m.min(MAX_GRID_YZ) as u32,
-                    problem.batch().min(MAX_GRID_YZ) as u32,
-                ],
-                1,
-            ),
-            (Grid::Units, _) => ([units * split_k, 1, 1], split_k),
-            (Grid::Persistent, _) if split_k > 1 => ([units * split_k, 1, 1], split_k),
-            (Grid::Persistent, _) => ([units.min(sms), 1, 1], 1),
-            (Grid::Pairs(_), _) => ([2 * units.min((sms / 2).max(1)), 1, 1], 2),
-        };
-        let k_slice = match split_k {
-            1 => problem.k as u32,
-            _ => (problem.k as u32).div_ceil(spec.tile.bk).div_ceil(split_k) * spec.tile.bk,
-        };
+        let k_slice = cut.k_slice(problem.k as u32, spec.tile.bk);
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
         // The workspace has the kernel's own part first, then the operands that are written anew.
         let mut workspace_bytes = match cut {
@@ -130,10 +112,7 @@ impl Plan {
             problem,
             repacks,
             grid,
-            cluster,
-            split_k,
-            k_slice,
-            stream_k,
+            cut,
             group_m: GROUP_M,
             workspace_bytes,
             predicted_us,
@@ -143,14 +122,41 @@ impl Plan {
     /// About how many products are in the longest chain of FP32 multiply-adds that an output is the sum of: warps that share
     /// k do so by whole portions of it. Of a kernel for tensor cores it says nothing.
     pub fn longest_chain(&self) -> usize {
-        let length = match &self.stream_k {
-            Some(way) if way.whole_tiles == 0 => {
+        let length = match self.cut {
+            Cut::StreamK(way) if way.whole_tiles == 0 => {
                 let steps = way.cut_steps.div_ceil(way.ranges) as usize;
                 self.problem.k.min(steps * self.kernel.tile.bk as usize)
             }
-            _ => self.k_slice as usize,
+            _ => self.k_slice() as usize,
         };
         length.div_ceil(self.kernel.chains as usize)
+    }
+
+    /// Blocks of a cluster, along x; 1: no clusters.
+    pub const fn cluster(&self) -> u32 {
+        match (self.kernel.grid, self.cut) {
+            (Grid::Pairs(_), _) => 2,
+            (_, Cut::Cluster(slices)) => slices,
+            _ => 1,
+        }
+    }
+
+    /// Slices of k that are summed apart and then added in a fixed order; 1: none.
+    pub const fn split_k(&self) -> u32 {
+        self.cut.slices()
+    }
+
+    /// Length of a slice of k.
+    pub const fn k_slice(&self) -> u32 {
+        self.cut.k_slice(self.problem.k as u32, self.kernel.tile.bk)
+    }
+
+    /// How the last tiles are shared among all blocks, if they are.
+    pub const fn stream_k(&self) -> Option<StreamK> {
+        match self.cut {
+            Cut::StreamK(way) => Some(way),
+            _ => None,
+        }
     }
 
     /// Whether an operand is written anew beforehand.
@@ -165,11 +171,6 @@ impl Plan {
             return self.predicted_us;
         }
         self.predicted_us * (self.longest_chain() as f64 / SHORT_CHAIN).max(1.0).powf(HALF_CHAIN)
-    }
-
-    /// Ranges into which stream-K cuts k; 0: none.
-    pub fn stream_ranges(&self) -> u32 {
-        self.stream_k.map_or(0, |way| way.ranges)
     }
 }
 
@@ -187,10 +188,10 @@ impl fmt::Display for Plan {
             problem.batch(),
             self.kernel.threads
         )?;
-        if self.split_k > 1 {
-            write!(f, ", k in {} slices of {}", self.split_k, self.k_slice)?;
+        if self.split_k() > 1 {
+            write!(f, ", k in {} slices of {}", self.split_k(), self.k_slice())?;
         }
-        if let Some(way) = &self.stream_k {
+        if let Cut::StreamK(way) = self.cut {
             let bk = self.kernel.tile.bk;
             write!(
                 f,

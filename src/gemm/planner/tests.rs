@@ -6,7 +6,8 @@ use super::plan::{cheaper, Plan, GROUP_M, MAX_GRID_YZ};
 use super::prepare;
 use crate::device::DeviceInfo;
 use crate::error::Error;
-use crate::gemm::kernel::spec::{Arithmetic, Grid, SplitK};
+use crate::gemm::kernel::refusal::Refusal;
+use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
 use crate::gemm::operands::{DType, OperandLayout, MAX_BATCH_DIMS};
@@ -47,18 +48,18 @@ fn code_of_an_older_architecture_is_planned_as_such() {
             let mut problem = GemmProblem::row_major(m, n, k);
             problem.precision = precision;
             assert!(
-                Plan::candidates(&problem, &DeviceInfo::H100).any(|plan| plan.cluster > 1),
+                Plan::candidates(&problem, &DeviceInfo::H100).any(|plan| plan.cluster() > 1),
                 "{m} × {n} × {k} has plans with clusters"
             );
             for plan in Plan::candidates(&problem, &from_ptx) {
-                assert!(plan.cluster == 1 && plan.split_k == 1, "{plan}");
+                assert!(plan.cluster() == 1 && plan.split_k() == 1, "{plan}");
                 assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
             }
             for spec in TABLE {
                 for plan in Plan::variants(spec, problem, &from_ptx)
                     .filter(|plan| spec.refusal(&plan.problem, &from_ptx).is_none())
                 {
-                    assert_eq!(plan.cluster, 1, "{plan}");
+                    assert_eq!(plan.cluster(), 1, "{plan}");
                 }
             }
         }
@@ -100,7 +101,7 @@ fn every_product_has_a_plan_without_a_workspace() {
                     (problem.a, problem.b),
                     "{plan}: {other}"
                 );
-                if plan.stream_k.is_some() && plan.repacks == [None; 2] {
+                if plan.stream_k().is_some() && plan.repacks == [None; 2] {
                     by_name += 1;
                     let other = plan
                         .asked_for()
@@ -208,7 +209,11 @@ fn tensor_cores_are_used_where_precision_device_and_operands_allow() {
     );
     let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
     assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
-    assert!(explain(&short, &DeviceInfo::H100).to_string().contains("more exact"));
+    let explained = explain(&short, &DeviceInfo::H100);
+    let inexact = |(spec, reason): &(&KernelSpec, Refusal)| {
+        spec.arithmetic == Arithmetic::Tf32x3 && *reason == Refusal::FewProducts(64)
+    };
+    assert!(explained.refused.iter().any(inexact), "{explained}");
     short.precision = Precision::Tf32;
     assert_ne!(
         Plan::new(&short, &DeviceInfo::H100).unwrap().kernel.arithmetic,
@@ -264,17 +269,17 @@ fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
         Plan::new(&problem, &DeviceInfo::H100).unwrap()
     };
     let cut = plan(64, 768, 3072);
-    assert!(cut.split_k > 1, "{cut}");
-    assert_eq!(cut.cluster, cut.split_k);
-    assert_eq!(plan(8192, 8192, 8192).split_k, 1);
+    assert!(cut.split_k() > 1, "{cut}");
+    assert_eq!(cut.cluster(), cut.split_k());
+    assert_eq!(plan(8192, 8192, 8192).split_k(), 1);
     for k in [1, 31, 33, 96, 100, 257, 1000] {
         for spec in TABLE {
             let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
             for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
                 let queue = matches!(plan.kernel.split_k, SplitK::WorkQueue(_));
-                assert_eq!(plan.workspace_bytes > 0, queue || plan.stream_k.is_some(), "{plan}");
-                assert!((plan.split_k - 1) * plan.k_slice < k as u32, "{plan}");
-                assert!(plan.split_k * plan.k_slice >= k as u32, "{plan}");
+                assert_eq!(plan.workspace_bytes > 0, queue || plan.stream_k().is_some(), "{plan}");
+                assert!((plan.split_k() - 1) * plan.k_slice() < k as u32, "{plan}");
+                assert!(plan.split_k() * plan.k_slice() >= k as u32, "{plan}");
             }
         }
     }
@@ -307,13 +312,17 @@ fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
 
     let mut doubles = problem;
     doubles.dtype = DType::F64;
+    let refusal = plan.kernel.refusal(&doubles, &DeviceInfo::H100).unwrap();
+    let (kernel, operands) = (DType::F32, DType::F64);
+    assert_eq!(refusal, Refusal::DType { kernel, operands });
     let error = Plan::named("sgemm_01_naive", &doubles, &DeviceInfo::H100).unwrap_err();
-    assert!(error.to_string().contains("F64"), "{error}");
+    assert!(error.to_string().ends_with(&refusal.to_string()), "{error}");
 
     let mut fused = problem;
     fused.epilogue.activation = Activation::Relu;
-    let error = Plan::named("sgemm_01_naive", &fused, &DeviceInfo::H100).unwrap_err();
-    assert!(error.to_string().contains("activation"), "{error}");
+    let refusal = plan.kernel.refusal(&fused, &DeviceInfo::H100);
+    assert_eq!(refusal, Some(Refusal::Epilogue));
+    assert!(Plan::named("sgemm_01_naive", &fused, &DeviceInfo::H100).is_err());
 }
 
 #[test]
@@ -334,7 +343,8 @@ fn where_a_plan_has_no_room_the_next_best_is_taken() {
         let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
         problem.precision = Precision::ALL[rng.random_range(0..3)];
         let most = [1, 2, 4, 8][rng.random_range(0..4)];
-        let fits = |plan: &Plan| plan.cluster <= most && (plan.cluster == 1 || plan.kernel.dynamic_shared < 200_000);
+        let fits =
+            |plan: &Plan| plan.cluster() <= most && (plan.cluster() == 1 || plan.kernel.dynamic_shared < 200_000);
         let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
         let mut asked: Vec<Plan> = Vec::new();
         let chosen = cheapest_that(candidates(), |plan| {
@@ -382,21 +392,21 @@ fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none
     };
     let named = |name: &str, precision, most: u32| {
         Plan::named_that(name, &with(precision), &DeviceInfo::H100, |plan| {
-            Ok(plan.cluster <= most)
+            Ok(plan.cluster() <= most)
         })
     };
     let free = named("ffma_64x64", Precision::Fp32Strict, 8).unwrap();
-    assert!(free.cluster > 4, "{free}");
+    assert!(free.cluster() > 4, "{free}");
     for most in [1, 2, 4] {
         let plan = named("ffma_64x64", Precision::Fp32Strict, most).unwrap();
-        assert!(plan.kernel.name == "ffma_64x64" && plan.cluster <= most, "{plan}");
+        assert!(plan.kernel.name == "ffma_64x64" && plan.cluster() <= most, "{plan}");
     }
     let mut refused = 0;
     for spec in TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Pairs(_))) {
         if spec.refusal(&with(Precision::Tf32), &DeviceInfo::H100).is_some() {
             continue;
         }
-        assert_eq!(named(spec.name, Precision::Tf32, 2).unwrap().cluster, 2);
+        assert_eq!(named(spec.name, Precision::Tf32, 2).unwrap().cluster(), 2);
         let error = named(spec.name, Precision::Tf32, 1).unwrap_err().to_string();
         assert!(
             error.contains(spec.name) && error.contains("clusters of 2 blocks"),
@@ -547,12 +557,15 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
             let [x, y, z] = plan.grid.map(|blocks| blocks as usize);
             assert!(x >= 1 && y >= 1 && z >= 1, "{plan}");
             assert!(x <= i32::MAX as usize && y <= MAX_GRID_YZ && z <= MAX_GRID_YZ, "{plan}");
-            assert!(plan.cluster >= 1 && plan.grid[0].is_multiple_of(plan.cluster), "{plan}");
-            let slices = u64::from(plan.split_k) * u64::from(plan.k_slice);
+            assert!(
+                plan.cluster() >= 1 && plan.grid[0].is_multiple_of(plan.cluster()),
+                "{plan}"
+            );
+            let slices = u64::from(plan.split_k()) * u64::from(plan.k_slice());
             assert!(slices >= folded.k as u64 && slices <= i32::MAX as u64, "{plan}");
             assert!(plan.longest_chain() >= 1 && plan.longest_chain() <= folded.k, "{plan}");
             assert!(!plan.predicted_us.is_nan() && plan.predicted_us > 0.0, "{plan}");
-            if let Some(way) = &plan.stream_k {
+            if let Some(way) = plan.stream_k() {
                 let steps = u64::from(way.share() + 1) * u64::from(way.ranges);
                 assert!(
                     steps >= u64::from(way.cut_steps) && way.cut_steps < i32::MAX as u32,

@@ -2,9 +2,10 @@
 
 use super::stream_k::StreamK;
 use super::work_queue::WorkQueue;
+use serde::{Deserialize, Serialize};
 
 /// How a plan cuts k.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
     /// Not at all.
     Whole,
@@ -14,4 +15,23 @@ pub enum Cut {
     StreamK(StreamK),
     /// Into slices whose strips the blocks take from a queue.
     WorkQueue(WorkQueue),
+}
+
+impl Cut {
+    /// Slices of k that are summed apart and then added in a fixed order; 1: none.
+    pub const fn slices(self) -> u32 {
+        match self {
+            Cut::Whole | Cut::StreamK(_) => 1,
+            Cut::Cluster(slices) => slices,
+            Cut::WorkQueue(queue) => queue.slices,
+        }
+    }
+
+    /// Length of a slice of `k`, in portions of `bk` unless there is one slice only.
+    pub const fn k_slice(self, k: u32, bk: u32) -> u32 {
+        match self.slices() {
+            1 => k,
+            slices => k.div_ceil(bk).div_ceil(slices) * bk,
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! Stream-K: which block computes which steps of k of which tile. The mirror of `cuda/common/stream_k.cuh`, which says how
 //! the pieces of a tile come together.
 
+use serde::{Deserialize, Serialize};
 use std::mem::size_of;
 
 /// A way to cut the last tiles of a product into ranges of k of equal length, one a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamK {
     /// Steps of k of a tile.
     pub steps: u32,

@@ -1,6 +1,7 @@
 //! How the kernels for few rows share their work: the arithmetic of `cuda/ffma/ffma_strips_sm90.cu`.
 
 use crate::gemm::problem::GemmProblem;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of the counters that such a kernel finds before its part of the workspace: 0 before and after every launch.
 pub const COUNTER_BYTES: usize = 1 << 16;
@@ -8,6 +9,8 @@ pub const COUNTER_BYTES: usize = 1 << 16;
 pub const TICKET_BYTES: usize = 256;
 /// Bytes before a workspace, which are 0 before and after every launch: the ticket and the counters.
 pub const HEAD_BYTES: usize = TICKET_BYTES + COUNTER_BYTES;
+/// Counters, for strips and slices.
+pub const COUNTERS: usize = COUNTER_BYTES / size_of::<u32>();
 
 /// Slices longer than this are cut where multiprocessors would have nothing to do: 16 × 768 × 3072 takes 9.8 µs with slices of
 /// 768, and 11.1 with slices of 1024.
@@ -15,7 +18,7 @@ const WORTH_CUTTING: usize = 1024;
 
 /// k is cut into slices. The blocks of a slice keep their part of A in shared memory, and take strips of the result from a
 /// queue, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkQueue {
     /// Slices of k.
     pub slices: u32,
@@ -44,7 +47,7 @@ impl WorkQueue {
         let slice_steps = steps.div_ceil(slices);
         let slices = steps.div_ceil(slice_steps);
         let counters = problem.batch().checked_mul(slices.checked_add(strips)?)?;
-        if counters > COUNTER_BYTES / size_of::<u32>() {
+        if counters > COUNTERS {
             return None;
         }
         let groups = problem.batch() * slices;

@@ -62,8 +62,7 @@ pub fn tune(problem: &GemmProblem) -> Result<Plan> {
             let (plan, us) = measure(&problem, &context)?;
             let choice = Choice {
                 kernel: plan.kernel.name.to_string(),
-                split_k: plan.split_k,
-                stream_ranges: plan.stream_ranges(),
+                cut: plan.cut,
                 repacked: repacked(&plan),
                 us,
             };
@@ -111,11 +110,8 @@ fn device_words() -> Result<DeviceWords> {
 
 /// The plan that a choice names, if this build still has it and the device room for it.
 fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Result<Option<Plan>> {
-    let plan = Plan::candidates(problem, context.info()).find(|plan| {
-        plan.kernel.name == choice.kernel
-            && (plan.split_k, plan.stream_ranges()) == (choice.split_k, choice.stream_ranges)
-            && repacked(plan) == choice.repacked
-    });
+    let plan = Plan::candidates(problem, context.info())
+        .find(|plan| plan.kernel.name == choice.kernel && plan.cut == choice.cut && repacked(plan) == choice.repacked);
     match plan {
         Some(plan) if usable(&plan, context)? => Ok(Some(plan)),
         _ => Ok(None),

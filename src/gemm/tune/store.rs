@@ -2,6 +2,7 @@
 
 use crate::error::report;
 use crate::gemm::problem::GemmProblem;
+use crate::gemm::schedule::cut::Cut;
 use crate::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -15,11 +16,8 @@ use std::sync::{Mutex, PoisonError, RwLock};
 pub struct Choice {
     /// A name of the kernel table.
     pub kernel: String,
-    /// Slices of k.
-    pub split_k: u32,
-    /// Ranges into which stream-K cuts k; 0: none.
-    #[serde(default)]
-    pub stream_ranges: u32,
+    /// How k is cut.
+    pub cut: Cut,
     /// Whether A and B are written anew beforehand.
     #[serde(default)]
     pub repacked: [bool; 2],
@@ -185,8 +183,7 @@ mod tests {
     fn choice(kernel: &str) -> Choice {
         Choice {
             kernel: kernel.into(),
-            split_k: 2,
-            stream_ranges: 0,
+            cut: Cut::Cluster(2),
             repacked: [false, true],
             us: 12.5,
         }
