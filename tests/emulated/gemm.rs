@@ -258,7 +258,7 @@ impl Case {
         args.epoch = rng.next_u64() << 2;
         let mut launch = Launch::new(kernel.name, 1, kernel.threads).param(Param::Bytes(argument_bytes(&args)));
         launch.grid = plan.grid;
-        launch.cluster = [plan.cluster, 1, 1];
+        launch.cluster = [plan.cluster(), 1, 1];
         launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
         launch.early = kernel.starts_early() && self.target == Target::Hopper;
         launch.limit = self.limit;
