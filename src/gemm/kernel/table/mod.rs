@@ -22,7 +22,7 @@ const ROWS: usize = {
     rows
 };
 
-const JOINED: [KernelSpec; ROWS] = {
+static JOINED: [KernelSpec; ROWS] = {
     let mut joined = [GROUPS[0][0]; ROWS];
     let (mut rows, mut group) = (0, 0);
     while group < GROUPS.len() {
