@@ -1,5 +1,5 @@
 //! How it is done: [`candidates`] → [`cost`] → [`plan`]. Pure functions of problem and device, so that they can be tested and
-//! printed on any machine; only the [`cache`] asks the GPU at hand.
+//! printed on any machine; only the module `cache` asks the GPU at hand.
 
 #[cfg(feature = "cuda")]
 pub mod cache;
