@@ -9,6 +9,9 @@
 // all 256 sums at once, 16 a lane, so that 8 loads of 16 bytes feed 64 FFMA. Lanes that share sums take different k, and
 // neighbours in k lie in neighbouring lanes: what is contiguous along k is read in whole sectors. The order of additions
 // depends on nothing but the places of what is not finite.
+//
+// Most such sums are known early. One that is NaN stays NaN, so nobody goes on when all are; and where all are NaN or Inf, one
+// look at the rest of both operands (their signs, zeros, infinities) often tells that no product to come can change an Inf.
 #pragma once
 
 #include "../common/epilogue.cuh"
@@ -98,16 +101,70 @@ struct NeighbourRows {
     __device__ __forceinline__ void go_on(const ExactOperand&, int k) { first += k; }
 };
 
+// What kinds of numbers there are in a part of an operand, for all lanes of a warp.
+struct Kinds {
+    bool negative, positive, zero, infinite, nan;
+};
+
+// The kinds of numbers in ROWS rows of an operand, those of row_of(0 to ROWS - 1), from `first_k` to before `end_k`, with FLIGHT
+// loads of a lane under way together.
+template <int ROWS, int FLIGHT, typename ROW_OF>
+__device__ __forceinline__ Kinds kinds_of(const ExactOperand& from, const ROW_OF& row_of, int first_k, int end_k) {
+    constexpr uint32_t kSign = 0x80000000u, kInfinity = 0x7F800000u;
+    const int lane = ptx::recompute(threadIdx.x) % kWarp;
+    float low = 0.0f, high = 0.0f;
+    uint32_t least = kInfinity, most = 0;   // of the bits without the sign, which are in the order of the numbers
+    const auto see = [&](float x) {
+        const uint32_t bits = __float_as_uint(x) & ~kSign;
+        low = fminf(low, x), high = fmaxf(high, x);
+        least = min(least, bits), most = max(most, bits);
+    };
+    if (from.vectors) {   // row after row, the lanes at neighbouring vectors
+        const int vectors = (end_k - first_k) / kVector;
+#pragma unroll 1
+        for (int row = 0; row < ROWS; ++row) {
+            const float* at = from.at(row_of(row), first_k);
+#pragma unroll FLIGHT
+            for (int i = lane; i < vectors; i += kWarp) {
+                const float4 x = reinterpret_cast<const float4*>(at)[i];
+                see(x.x), see(x.y), see(x.z), see(x.w);
+            }
+            for (int k = vectors * kVector + lane; k < end_k - first_k; k += kWarp) see(at[k]);
+        }
+    } else {   // the lanes at neighbouring rows
+        constexpr int kLanes = kWarp / ROWS;   // that share a row
+        const float* at = from.at(row_of(lane % ROWS), first_k + lane / ROWS);
+#pragma unroll FLIGHT
+        for (int k = first_k + lane / ROWS; k < end_k; k += kLanes, at += kLanes * from.k_stride) see(*at);
+    }
+    least = __reduce_min_sync(kWholeWarp, least);
+    most = __reduce_max_sync(kWholeWarp, most);
+    return {__any_sync(kWholeWarp, low < 0.0f) != 0, __any_sync(kWholeWarp, high > 0.0f) != 0, least == 0,
+            most == kInfinity, most > kInfinity};
+}
+
+// Whether sums that are Inf stay what they are, whichever products of numbers of these kinds are added.
+__device__ __forceinline__ bool infinities_stay(const Kinds& r, const Kinds& s, bool positive_sums, bool negative_sums) {
+    if (r.nan || s.nan || (r.infinite && s.zero) || (r.zero && s.infinite)) return false;
+    if (!r.infinite && !s.infinite) return true;
+    const bool positive = (r.positive && s.positive) || (r.negative && s.negative);
+    const bool negative = (r.positive && s.negative) || (r.negative && s.positive);
+    return !(positive_sums && negative) && !(negative_sums && positive);
+}
+
 // Adds products of R and S to the sums of ROWS rows by COLS columns. The K_LANES lanes that share these sums, of which this
 // one has number `k_lane`, take four k each in turn, AHEAD turns with their loads under way together; the rows are at this
-// lane's first k. Returns as soon as all sums of the warp are NaN, and may be called with sums that are: NaN stays NaN.
-template <int K_LANES, int AHEAD, int ROWS, int COLS, typename R_ROWS, typename S_ROWS>
+// lane's first k. Returns as soon as all sums of the warp are NaN, and may be called with sums that are: NaN stays NaN. The
+// first time that none is finite, it asks stays(first k of what is left, whether some are +Inf, whether some are -Inf), and
+// returns if that is so.
+template <int K_LANES, int AHEAD, int ROWS, int COLS, typename R_ROWS, typename S_ROWS, typename STAYS>
 __device__ __forceinline__ void add_products(const ExactOperand& r, const ExactOperand& s, R_ROWS r_rows, S_ROWS s_rows,
-                                             int k_lane, int k, float (&sum)[ROWS][COLS]) {
+                                             int k_lane, int k, float (&sum)[ROWS][COLS], const STAYS& stays) {
     constexpr int kTurn = K_LANES * kVector, kOnce = AHEAD * kTurn;
     constexpr int kStretch = kOnce < 32 ? 32 : kOnce;   // of k between two looks for sums that are not NaN
     static_assert(kStretch % kOnce == 0, "a stretch is whole turns");
     int left = k;
+    bool ask = true;
     for (; left >= kStretch; left -= kStretch) {
 #pragma unroll 1
         for (int turns = 0; turns < kStretch / kOnce; ++turns) {
@@ -131,12 +188,23 @@ __device__ __forceinline__ void add_products(const ExactOperand& r, const ExactO
                 }
             }
         }
-        float number = kNaN;   // a sum that is none, if there is one
+        float low = kNaN, high = kNaN;   // of the sums that are numbers, if there are any
+        float nearest = kNaN;            // to 0
 #pragma unroll
-        for (int i = 0; i < ROWS; ++i)
+        for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
-            for (int j = 0; j < COLS; ++j) number = fminf(number, sum[i][j]);
-        if (__all_sync(kWholeWarp, isnan(number))) return;
+            for (int j = 0; j < COLS; ++j) {
+                low = fminf(low, sum[i][j]);
+                high = fmaxf(high, sum[i][j]);
+                nearest = fminf(nearest, fabsf(sum[i][j]));
+            }
+        }
+        if (__all_sync(kWholeWarp, isnan(nearest))) return;
+        if (ask && !__any_sync(kWholeWarp, is_finite(nearest))) {
+            ask = false;
+            const bool positive = __any_sync(kWholeWarp, high > 0.0f), negative = __any_sync(kWholeWarp, low < 0.0f);
+            if (stays(k - left + kStretch, positive, negative)) return;
+        }
     }
     // The rest of k, one at a time.
     r_rows.go_on(r, -k_lane * (kVector - 1));
@@ -180,9 +248,9 @@ struct ExactPart {
 // k the length of the sums.
 //
 // Loads of 16 bytes cost the L1 a clock for each line that eight neighbouring lanes ask for. So where four neighbours in k of S
-// can be read at once, all lanes ask for the same row of S, and where this is so of R as well, eight for the same row of R:
-// GROUPS is how many groups of four lanes share their rows, or 0 where there is nothing to be gained.
-template <int AHEAD, int GROUPS, int COUNT, typename ROW_OF>
+// can be read at once in both operands (SHARED_ROWS), all lanes ask for the same row of S, and eight for the same row of R.
+// AHEAD turns of loads are under way together, and FLIGHT loads while it looks at the rest of the operands: both cost registers.
+template <int AHEAD, bool SHARED_ROWS, int FLIGHT, int COUNT, typename ROW_OF>
 __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOperand& s, const ROW_OF& row_of, int first_s,
                                           int k, float (&x)[COUNT]) {
     using Part = ExactPart<COUNT>;
@@ -204,6 +272,15 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
     bad_cols = __reduce_or_sync(kWholeWarp, bad_cols);
     if (bad_rows == 0) return;
     const int rows = __popc(bad_rows), cols = __popc(bad_cols);
+    // Whether Inf stays Inf in all sums of the part.
+    const auto stays = [&](int first_k, bool positive, bool negative) {
+        constexpr int kRows = 2 * kGroups;
+        const Kinds of_r =
+            kinds_of<kRows, FLIGHT>(r, [&](int row) { return row_of(row / kGroups, row % kGroups); }, first_k, k);
+        const Kinds of_s = kinds_of<2 * COUNT, FLIGHT>(s, [&](int row) { return first_s + row; }, first_k, k);
+        return infinities_stay(of_r, of_s, positive, negative);
+    };
+    const auto nobody_looks = [](int, bool, bool) { return false; };   // where it is not worth it
     // Where a sum starts: what nobody asks for is NaN, so that nobody waits for it.
     const auto start = [](unsigned wanted, int i) { return (wanted >> i & 1) != 0 ? 0.0f : kNaN; };
 
@@ -221,7 +298,7 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
                 s_rows.at[j] = s.at(first_s + Part::column(quad, j), group * kVector);
                 sum[0][j] = start(wanted, Part::index(half, j));
             }
-            add_products<kGroups, AHEAD + 1>(r, s, r_rows, s_rows, group, k, sum);
+            add_products<kGroups, AHEAD + 1>(r, s, r_rows, s_rows, group, k, sum, nobody_looks);
 #pragma unroll
             for (int j = 0; j < kColumns; ++j) sum[0][j] = sum_over_lanes<kQuads, kWarp / 2>(sum[0][j]);
             const unsigned mine = group == of_group ? bad : 0;
@@ -239,7 +316,7 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
             const AnyRows<2> r_rows = {{r.at(row_of(0, group), quad * kVector), r.at(row_of(1, group), quad * kVector)}};
             const AnyRows<1> s_rows = {{s.at(first_s + col, quad * kVector)}};
             float sum[2][1] = {{start(wanted, Part::index(0, j))}, {start(wanted, Part::index(1, j))}};
-            add_products<kQuads, AHEAD>(r, s, r_rows, s_rows, quad, k, sum);
+            add_products<kQuads, AHEAD>(r, s, r_rows, s_rows, quad, k, sum, nobody_looks);
 #pragma unroll
             for (int half = 0; half < 2; ++half) sum[half][0] = sum_over_lanes<1, kQuads / 2>(sum[half][0]);
             const unsigned mine = quad == of_quad ? bad : 0;
@@ -248,22 +325,21 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
                 if (Part::own_column(i) == j && (mine >> i & 1) != 0) x[i] = sum[Part::half(i)][0];
             }
         }
-    } else if constexpr (GROUPS > 0) {
-        // All: the lanes of GROUPS groups take other k of their rows, and all columns, or half of them at a time.
-        constexpr int kRows = 2 * GROUPS, kLanes = kQuads * GROUPS, kPasses = COUNT > 4 ? GROUPS : 1;
+    } else if constexpr (SHARED_ROWS) {
+        // All: the eight lanes of two groups take other k of their four rows, and all columns, or half of them at a time.
+        constexpr int kLanes = 2 * kQuads, kPasses = COUNT > 4 ? 2 : 1;
         constexpr int kOnce = COUNT / kPasses, kCols = 2 * kOnce;
-        static_assert(GROUPS <= 2, "one exchange between groups");
-        const int k_lane = lane % kLanes, of_group = group % GROUPS, first_group = group - of_group;
+        const int k_lane = lane % kLanes, of_group = group % 2, first_group = group - of_group;
         const bool upper = quad / 2 != 0, odd = quad % 2 != 0;
 #pragma unroll
         for (int pass = 0; pass < kPasses; ++pass) {
             if ((bad_cols >> pass * kCols & (1u << kCols) - 1) == 0) continue;
-            AnyRows<kRows> r_rows;
+            AnyRows<4> r_rows;
 #pragma unroll
-            for (int i = 0; i < kRows; ++i) r_rows.at[i] = r.at(row_of(i % 2, first_group + i / 2), k_lane * kVector);
+            for (int i = 0; i < 4; ++i) r_rows.at[i] = r.at(row_of(i % 2, first_group + i / 2), k_lane * kVector);
             const int first_col = first_s + pass * kCols;
             const NeighbourRows<kCols> s_rows = {s.at(first_col, k_lane * kVector), s.rows - first_col};
-            float sum[kRows][kCols];
+            float sum[4][kCols];
 #pragma unroll
             for (int owner = 0; owner < kLanes; ++owner) {
                 const unsigned wanted = __shfl_sync(kWholeWarp, bad, first_group * kQuads + owner);
@@ -272,19 +348,16 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
                     sum[owner / kQuads * 2 + Part::half(i)][Part::column(owner % kQuads, Part::own_column(i))] =
                         start(wanted, pass * kOnce + i);
             }
-            add_products<kLanes, 1>(r, s, r_rows, s_rows, k_lane, k, sum);
+            add_products<kLanes, 1>(r, s, r_rows, s_rows, k_lane, k, sum, stays);
 #pragma unroll
             for (int i = 0; i < kOnce; ++i) {   // a lane ends up with the sums that it owns
                 float part[kQuads];
 #pragma unroll
                 for (int of_quad = 0; of_quad < kQuads; ++of_quad) {
                     const int half = Part::half(i), col = Part::column(of_quad, Part::own_column(i));
-                    part[of_quad] = sum[half][col];
-                    if constexpr (GROUPS == 2) {
-                        const float give = of_group == 1 ? sum[half][col] : sum[2 + half][col];
-                        part[of_quad] = (of_group == 1 ? sum[2 + half][col] : sum[half][col]) +
-                                        __shfl_xor_sync(kWholeWarp, give, kQuads);
-                    }
+                    const float give = of_group == 1 ? sum[half][col] : sum[2 + half][col];
+                    part[of_quad] = (of_group == 1 ? sum[2 + half][col] : sum[half][col]) +
+                                    __shfl_xor_sync(kWholeWarp, give, kQuads);
                 }
                 const float first = (upper ? part[2] : part[0]) + __shfl_xor_sync(kWholeWarp, upper ? part[0] : part[2], 2);
                 const float second = (upper ? part[3] : part[1]) + __shfl_xor_sync(kWholeWarp, upper ? part[1] : part[3], 2);
@@ -308,7 +381,7 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
         }
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) s_rows.at[j] = s.at(first_s + Part::column(quad, j), odd * kVector);
-        add_products<2, AHEAD>(r, s, r_rows, s_rows, odd, k, sum);
+        add_products<2, AHEAD>(r, s, r_rows, s_rows, odd, k, sum, stays);
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             const int half = Part::half(i), j = Part::own_column(i);

@@ -305,7 +305,7 @@ __device__ __forceinline__ void visit_sums(typename SHAPE::Sums& sums, int row, 
 template <typename SHAPE>
 __device__ __forceinline__ void repair(const GemmArgs& args, const ffma_gemm::WorkUnit& work, int row, int col,
                                        typename SHAPE::Sums& sums) {
-    constexpr int kPart = 8, kAhead = 1;   // more would cost the kernel registers
+    constexpr int kPart = 4, kAhead = 1, kFlight = 1;   // more would cost the kernel registers
     if (all_finite(reinterpret_cast<FlatSums<SHAPE>&>(sums))) return;
     const auto operand = [&](const ffma_gemm::Source& from) {
         const float* data = from.data + work.k_begin * from.k_stride;
@@ -315,7 +315,7 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const ffma_gemm::Wo
     const ExactOperand b = operand(ffma_gemm::Source::of_b(args, work.batch));
     visit_sums<SHAPE, kPart>(sums, row, col, [&](int first_row, int first_col, float (&x)[kPart]) {
         const auto row_of = [&](int half, int group) { return first_row + half * 8 + group; };
-        recompute<kAhead, 0>(a, b, row_of, first_col, work.k_end - work.k_begin, x);
+        recompute<kAhead, false, kFlight>(a, b, row_of, first_col, work.k_end - work.k_begin, x);
     });
 }
 

@@ -398,8 +398,8 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const Place<CONFIG>
     // has an address.
     constexpr bool kCrowded = CONFIG::ACCUMULATORS > 64;
     constexpr int kPart = kCrowded && CONFIG::MAJOR == Major::kRows ? 4 : 8;
-    constexpr int kGroups = CONFIG::S_MAJOR == Major::kRows ? 0 : CONFIG::MAJOR == Major::kRows ? 1 : 2;
-    constexpr int kAhead = kCrowded || CONFIG::S_MAJOR == Major::kRows ? 1 : 2;
+    constexpr bool kSharedRows = CONFIG::MAJOR == Major::kK && CONFIG::S_MAJOR == Major::kK;
+    constexpr int kAhead = kCrowded || CONFIG::S_MAJOR == Major::kRows ? 1 : 2, kFlight = 4;
     if (all_finite(sum)) return;
     const auto operand = [&](const GemmOperand& from, Major major, int rows, int64_t row_stride, int64_t k_stride) {
         if (major == Major::kK) k_stride = 1;
@@ -413,7 +413,7 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const Place<CONFIG>
     const ExactOperand s = CONFIG::SWAPPED ? a(CONFIG::S_MAJOR) : b(CONFIG::S_MAJOR);
     const auto row_of = [&](int half, int group) { return row_r + place.row(half, group); };
     visit_parts<kPart>(sum, [&](int part, float (&x)[kPart]) {
-        recompute<kAhead, kGroups>(r, s, row_of, row_s + part * 2 * kPart, k_end - k_begin, x);
+        recompute<kAhead, kSharedRows, kFlight>(r, s, row_of, row_s + part * 2 * kPart, k_end - k_begin, x);
     });
 }
 
