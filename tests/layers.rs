@@ -6,7 +6,7 @@ mod devices;
 
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 use candle_nn::{VarBuilder, VarMap};
-use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
+use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, Mlp, Precision, SgemmExt, TransposeExt};
 
 on_every_device!(
     every_activation_is_candles,
@@ -23,7 +23,10 @@ on_every_device!(
     other_dtypes_are_candles,
     a_layer_learns,
     fused_layers_learn_the_digits_as_well,
+    a_bias_may_have_more_columns_than_the_product,
     errors_name_the_shapes,
+    errors_name_the_call_and_all_that_it_was_given,
+    errors_of_stacks_name_the_layer,
 );
 
 const ACTIVATIONS: [Activation; 7] = [
@@ -606,5 +609,176 @@ fn errors_name_the_shapes(device: &Device) -> Result<()> {
         Activation::Silu,
     );
     assert!(gated.unwrap_err().to_string().contains("[6, 4]"));
+    Ok(())
+}
+
+/// Candle's addition broadcasts the product to the bias too, and the result is then the sum's.
+fn a_bias_may_have_more_columns_than_the_product(device: &Device) -> Result<()> {
+    let (x, w) = (random(&[2, 4], device), random(&[1, 4], device));
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        let (x, w) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
+        let of = |shape: &[usize]| random(shape, device).to_dtype(dtype);
+        for activation in [Activation::Identity, Activation::Relu, Activation::Silu] {
+            for variable in [false, true] {
+                let weight = if variable {
+                    Var::from_tensor(&w)?.as_tensor().clone()
+                } else {
+                    w.clone()
+                };
+                let bias = of(&[3])?;
+                let layer = Linear::new(weight, Some(bias.clone())).with_activation(activation);
+                let stock = candle_activation(activation, &x.matmul(&w.t()?)?.broadcast_add(&bias)?)?;
+                assert_eq!(layer.forward(&x)?.dims(), [2, 3]);
+                for shape in [&[2, 3][..], &[2, 1], &[3], &[1]] {
+                    let other = of(shape)?;
+                    let what = format!("{dtype:?} {activation:?} {shape:?}");
+                    let sum = worst(&layer.forward_residual(&x, &other)?, &stock.broadcast_add(&other)?)?;
+                    let product = worst(&layer.forward_gated(&x, &other)?, &stock.broadcast_mul(&other)?)?;
+                    // BF16 keeps 8 bits.
+                    let tolerance = if dtype == DType::BF16 { 0.1 } else { 1e-5 };
+                    assert!(sum <= tolerance && product <= tolerance, "{what}: {sum:e} {product:e}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of every dtype: candle multiplies what is not F32, and its errors are of the operation that failed.
+fn errors_name_the_call_and_all_that_it_was_given(device: &Device) -> Result<()> {
+    let dtypes = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+        DType::U8,
+        DType::U32,
+        DType::I64,
+    ];
+    for dtype in dtypes {
+        let of = |shape: &[usize]| Tensor::ones(shape, DType::F32, device)?.to_dtype(dtype);
+        let check = |result: Result<Tensor>, parts: &[&str]| {
+            let text = result.expect_err("this must be refused").to_string();
+            for part in parts {
+                let part = part.replace("DTYPE", &format!("{dtype:?}"));
+                assert!(text.contains(&part), "'{part}' is not in: {text}");
+            }
+        };
+        let (x, w, bias) = (of(&[2, 4])?, of(&[3, 4])?, of(&[3])?);
+        let operands = "x: DTYPE [2, 4], weight: DTYPE [3, 4]";
+        for activation in [Activation::Identity, Activation::Relu, Activation::GeluErf] {
+            let layer = |bias: Option<Tensor>| Linear::new(w.clone(), bias).with_activation(activation);
+            let with = |bias: &[usize], other: &[usize]| -> Result<_> { Ok((layer(Some(of(bias)?)), of(other)?)) };
+            check(
+                layer(Some(of(&[5])?)).forward(&x),
+                &[
+                    "Linear::forward(",
+                    operands,
+                    "bias: DTYPE [5])",
+                    "[3] is what",
+                    "[2, 3]",
+                ],
+            );
+            // The bias makes the result (2, 2, 3) and (7, 2, 3).
+            let (five, other) = with(&[2, 1, 3], &[5, 1])?;
+            check(
+                five.forward_residual(&x, &other),
+                &[
+                    "Linear::forward_residual(",
+                    operands,
+                    "bias: DTYPE [2, 1, 3], residual: DTYPE [5, 1])",
+                    "[2, 2, 3]",
+                ],
+            );
+            let (seven, other) = with(&[7, 1, 1], &[2, 2, 3])?;
+            check(
+                seven.forward_gated(&x, &other),
+                &[
+                    "Linear::forward_gated(",
+                    operands,
+                    "bias: DTYPE [7, 1, 1], gate: DTYPE [2, 2, 3])",
+                    "the gate",
+                    "[7, 2, 3]",
+                ],
+            );
+            let c = of(&[2, 5])?;
+            let with_c = layer(Some(bias.clone())).with_gemm(Gemm::new().c(&c, 1.0));
+            check(
+                with_c.forward(&x),
+                &[operands, "bias: DTYPE [3], C: DTYPE [2, 5])", "C can't be"],
+            );
+            check(
+                layer(None).forward(&of(&[2, 5])?),
+                &[
+                    "x: DTYPE [2, 5], weight: DTYPE [3, 4]",
+                    "weight transposed",
+                    "5 columns",
+                    "4 rows",
+                ],
+            );
+        }
+        check(
+            Linear::new(bias.clone(), None).forward(&x),
+            &["Linear::forward(x: DTYPE [2, 4], weight: DTYPE [3])", "(out, in)"],
+        );
+        let prepared = Linear::new(bias.clone(), None).prepare();
+        check(
+            prepared.map(|layer| layer.weight().clone()),
+            &["Linear::prepare(weight: DTYPE [3])"],
+        );
+
+        let (a, b) = (&x, w.t()?);
+        check(matmul(a, &w), &["matmul(a: DTYPE [2, 4], b: DTYPE [3, 4])", "t()"]);
+        check(
+            matmul(a, &bias),
+            &["matmul(a: DTYPE [2, 4], b: DTYPE [3])", "unsqueeze"],
+        );
+        check(a.sgemm(&w), &["matmul(a: DTYPE [2, 4], b: DTYPE [3, 4])"]);
+        check(
+            Gemm::new().c(&of(&[3, 3])?, 0.5).matmul(a, &b),
+            &[
+                "Gemm::matmul(a: DTYPE [2, 4], b: DTYPE [4, 3], C: DTYPE [3, 3])",
+                "[2, 3]",
+            ],
+        );
+        let other = if dtype == DType::F16 { DType::F32 } else { DType::F16 };
+        check(
+            matmul(a, &b.to_dtype(other)?),
+            &["matmul(a: DTYPE [2, 4], b:", &format!("{other:?} [4, 3]"), "to_dtype"],
+        );
+        check(
+            Linear::new(w.clone(), Some(bias.to_dtype(other)?)).forward(&x),
+            &["bias: ", &format!("{other:?} [3]"), "x and bias differ in dtype"],
+        );
+        check(candle_sgemm::transpose(a, 0, 2), &["transpose(x: DTYPE [2, 4])"]);
+        check(candle_sgemm::permute(a, (1, 1)), &["permute(x: DTYPE [2, 4])"]);
+        check(bias.t_contiguous(), &["t_contiguous(x: DTYPE [3])"]);
+        if !dtype.is_float() {
+            check(
+                matmul(a, &b),
+                &["matmul(a: DTYPE [2, 4], b: DTYPE [4, 3])", "candle's own", "to_dtype"],
+            );
+            let layer = Linear::new(w.clone(), Some(bias.clone()));
+            check(layer.forward(&x), &["Linear::forward(", operands, "candle's own"]);
+        }
+    }
+    Ok(())
+}
+
+fn errors_of_stacks_name_the_layer(device: &Device) -> Result<()> {
+    let layer = |out: usize, input: usize| Linear::new(random(&[out, input], device), None);
+    let mlp = Mlp::from_layers(vec![layer(5, 4), layer(3, 6)]);
+    let error = mlp.forward(&random(&[2, 4], device)).unwrap_err().to_string();
+    let words = ["layer 1 (from 0) of the 2", "x: F32 [2, 5], weight: F32 [3, 6]"];
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
+
+    let gated = GatedMlp::from_layers(layer(5, 4), layer(5, 4), layer(4, 5), Activation::Silu)?;
+    let error = gated.forward(&random(&[2, 3], device)).unwrap_err().to_string();
+    let words = ["layer 'gate' of a GatedMlp", "x: F32 [2, 3], weight: F32 [5, 4]"];
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    let (x, residual) = (random(&[2, 4], device), random(&[3, 4], device));
+    let error = gated.forward_residual(&x, &residual).unwrap_err().to_string();
+    let words = ["layer 'down'", "weight: F32 [4, 5], residual: F32 [3, 4]"];
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
     Ok(())
 }
