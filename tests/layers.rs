@@ -1,9 +1,12 @@
 //! The fused layers, one test body for every device: against stock candle, against FP64, and their gradients against
 //! candle's autograd and finite differences.
 
+#[path = "../examples/accuracy/by_candle.rs"]
+mod by_candle;
 #[macro_use]
 mod devices;
 
+use by_candle::by_candle;
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 use candle_nn::{VarBuilder, VarMap};
 use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, Mlp, Precision, SgemmExt, TransposeExt};
@@ -29,30 +32,8 @@ on_every_device!(
     errors_of_stacks_name_the_layer,
 );
 
-const ACTIVATIONS: [Activation; 7] = [
-    Activation::Identity,
-    Activation::Relu,
-    Activation::GeluTanh,
-    Activation::GeluErf,
-    Activation::Silu,
-    Activation::Tanh,
-    Activation::Sigmoid,
-];
-
 fn random(shape: &[usize], device: &Device) -> Tensor {
     Tensor::randn(0f32, 1., shape, device).unwrap()
-}
-
-fn candle_activation(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    match activation {
-        Activation::Identity => Ok(x.clone()),
-        Activation::Relu => x.relu(),
-        Activation::GeluTanh => x.gelu(),
-        Activation::GeluErf => x.gelu_erf(),
-        Activation::Silu => x.silu(),
-        Activation::Tanh => x.tanh(),
-        Activation::Sigmoid => candle_nn::ops::sigmoid(x),
-    }
 }
 
 /// Stock candle in double precision on the CPU: `activation(x·wᵀ + bias)`.
@@ -63,7 +44,7 @@ fn reference(activation: Activation, x: &Tensor, w: &Tensor, bias: Option<&Tenso
     let rows = x.elem_count() / x.dim(D::Minus1)?;
     let y = layer.forward(&double(x)?.reshape((rows, x.dim(D::Minus1)?))?)?;
     let dims = [&x.dims()[..x.rank() - 1], &[w.dim(0)?]].concat();
-    candle_activation(activation, &y.reshape(dims)?)
+    by_candle(activation, &y.reshape(dims)?)
 }
 
 fn worst(x: &Tensor, y: &Tensor) -> Result<f64> {
@@ -82,7 +63,7 @@ fn every_activation_is_candles(device: &Device) -> Result<()> {
         let x = random(&[rows, inputs], device);
         let w = (random(&[outputs, inputs], device) * (1.0 / (inputs as f64).sqrt()))?;
         let bias = random(&[outputs], device);
-        for activation in ACTIVATIONS {
+        for activation in Activation::ALL {
             for bias in [None, Some(&bias)] {
                 for precision in [Precision::Fp32Strict, Precision::Fp32] {
                     let layer = Linear::new(w.clone(), bias.cloned())
@@ -113,7 +94,7 @@ fn every_activation_is_candles(device: &Device) -> Result<()> {
         device,
     )?;
     let one = Tensor::ones((1, 1), DType::F32, device)?;
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         let layer = Linear::new(one.clone(), Some(Tensor::zeros(1, DType::F32, device)?)).with_activation(activation);
         let ours: Vec<f32> = layer.forward(&x)?.flatten_all()?.to_vec1()?;
         let wanted: Vec<f64> = reference(activation, &x, &one, None)?.flatten_all()?.to_vec1()?;
@@ -144,10 +125,10 @@ fn activations_are_within_two_ulp_of_their_scale(device: &Device) -> Result<()> 
     let count = numbers.len();
     let one = Tensor::ones((1, 1), DType::F32, device)?;
     let column = Tensor::from_vec(numbers.clone(), (count, 1), device)?;
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         let double = Tensor::from_vec(numbers.clone(), count, &Device::Cpu)?.to_dtype(DType::F64)?;
-        let exact: Vec<f64> = candle_activation(activation, &double)?.to_vec1()?;
-        let candles: Vec<f32> = candle_activation(activation, &column)?.flatten_all()?.to_vec1()?;
+        let exact: Vec<f64> = by_candle(activation, &double)?.to_vec1()?;
+        let candles: Vec<f32> = by_candle(activation, &column)?.flatten_all()?.to_vec1()?;
         let layer = |w: &Tensor| {
             Linear::new(w.clone(), None)
                 .with_activation(activation)
@@ -255,7 +236,7 @@ fn gates_multiply_after_the_activation(device: &Device) -> Result<()> {
             // With and without a gradient to the gate.
             for gate in [gate.as_tensor(), &gate.as_tensor().detach()] {
                 let ours = layer.forward_gated(&x, gate)?;
-                let candle = candle_activation(activation, &stock.forward(&x)?)?.broadcast_mul(gate)?;
+                let candle = by_candle(activation, &stock.forward(&x)?)?.broadcast_mul(gate)?;
                 let error = worst(&ours, &candle)?;
                 assert!(error < 1e-4, "{activation:?} {shape:?}: {error:e}");
                 let (ours, candle) = (ours.sum_all()?.backward()?, candle.sum_all()?.backward()?);
@@ -307,7 +288,7 @@ fn prepared_weights_give_the_same_results(device: &Device) -> Result<()> {
 }
 
 fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         for shape in [&[6, 4][..], &[2, 3, 4]] {
             let x = Var::from_tensor(&random(shape, device))?;
             let weight = Var::from_tensor(&random(&[5, 4], device))?;
@@ -318,7 +299,7 @@ fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
             let stock = candle_nn::Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone()));
             let gradients = |y: Tensor| y.sqr()?.sum(D::Minus1)?.sum_all()?.backward();
             let ours = gradients(layer.forward_residual(&x, &skip)?)?;
-            let y = candle_activation(activation, &stock.forward(&x)?)?.broadcast_add(&skip)?;
+            let y = by_candle(activation, &stock.forward(&x)?)?.broadcast_add(&skip)?;
             let candle = gradients(y)?;
             for (var, what) in [(&x, "x"), (&weight, "weight"), (&bias, "bias"), (&skip, "residual")] {
                 let error = worst(ours.get(var).unwrap(), candle.get(var).unwrap())?;
@@ -327,7 +308,7 @@ fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
             // A residual that is no variable stays inside the product.
             let fixed = random(&[5], device);
             let ours = gradients(layer.forward_residual(&x, &fixed)?)?;
-            let candle = gradients(candle_activation(activation, &stock.forward(&x)?)?.broadcast_add(&fixed)?)?;
+            let candle = gradients(by_candle(activation, &stock.forward(&x)?)?.broadcast_add(&fixed)?)?;
             let error = worst(ours.get(&weight).unwrap(), candle.get(&weight).unwrap())?;
             assert!(error < 2e-4, "{activation:?}, gradient of weight: {error:e}");
         }
@@ -338,7 +319,7 @@ fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
 /// Rows of zeros, as padding makes them, columns of zeros, and biases of both zeros: the corner of ReLU.
 fn gradients_where_an_activation_is_applied_to_zero(device: &Device) -> Result<()> {
     let (rows, inputs, outputs) = (6, 4, 5);
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         for with_bias in [false, true] {
             let keep = Tensor::new(&[[1f32], [0.], [1.], [0.], [0.], [1.]], device)?;
             let x = Var::from_tensor(&random(&[rows, inputs], device).broadcast_mul(&keep)?)?;
@@ -352,7 +333,7 @@ fn gradients_where_an_activation_is_applied_to_zero(device: &Device) -> Result<(
             let skip = random(&[rows, outputs], device);
             let gradients = |y: Tensor| (y * &scales)?.sum_all()?.backward();
             let before = stock.forward(&x)?;
-            let activated = || candle_activation(activation, &before);
+            let activated = || by_candle(activation, &before);
             let pairs = [
                 (gradients(layer.forward(&x)?)?, gradients(activated()?)?, "alone"),
                 (
@@ -385,7 +366,7 @@ fn gradients_where_an_activation_is_applied_to_zero(device: &Device) -> Result<(
 fn gradients_are_finite_differences_in_double_precision(device: &Device) -> Result<()> {
     const STEP: f64 = 1e-5;
     let (rows, inputs, outputs) = (3, 4, 5);
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         let tensors = [
             random(&[rows, inputs], device),
             random(&[outputs, inputs], device),
@@ -452,7 +433,7 @@ fn a_gated_layer_is_candles(device: &Device) -> Result<()> {
         let mlp = GatedMlp::new(24, 40, activation, bias, vb.clone())?;
         let x = random(&[2, 7, 24], device);
         let part = |inputs, outputs, name: &str| candle_nn::linear_b(inputs, outputs, bias, vb.pp(name));
-        let gate = candle_activation(activation, &part(24, 40, "gate_proj")?.forward(&x)?)?;
+        let gate = by_candle(activation, &part(24, 40, "gate_proj")?.forward(&x)?)?;
         let y = part(40, 24, "down_proj")?.forward(&(gate * part(24, 40, "up_proj")?.forward(&x)?)?)?;
         assert!(worst(&mlp.forward(&x)?, &y)? < 1e-5);
         let with_skip = mlp.forward_residual(&x, &x)?;
@@ -627,7 +608,7 @@ fn a_bias_may_have_more_columns_than_the_product(device: &Device) -> Result<()> 
                 };
                 let bias = of(&[3])?;
                 let layer = Linear::new(weight, Some(bias.clone())).with_activation(activation);
-                let stock = candle_activation(activation, &x.matmul(&w.t()?)?.broadcast_add(&bias)?)?;
+                let stock = by_candle(activation, &x.matmul(&w.t()?)?.broadcast_add(&bias)?)?;
                 assert_eq!(layer.forward(&x)?.dims(), [2, 3]);
                 for shape in [&[2, 3][..], &[2, 1], &[3], &[1]] {
                     let other = of(shape)?;
