@@ -1,12 +1,15 @@
 //! The fused layers, one test body for every device: against stock candle, against FP64, and their gradients against
 //! candle's autograd and finite differences.
 
+#[path = "../examples/accuracy/by_candle.rs"]
+mod by_candle;
 #[macro_use]
 mod devices;
 
+use by_candle::by_candle;
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 use candle_nn::{VarBuilder, VarMap};
-use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
+use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, Mlp, Precision, SgemmExt, TransposeExt};
 
 on_every_device!(
     every_activation_is_candles,
@@ -23,33 +26,14 @@ on_every_device!(
     other_dtypes_are_candles,
     a_layer_learns,
     fused_layers_learn_the_digits_as_well,
+    a_bias_may_have_more_columns_than_the_product,
     errors_name_the_shapes,
+    errors_name_the_call_and_all_that_it_was_given,
+    errors_of_stacks_name_the_layer,
 );
-
-const ACTIVATIONS: [Activation; 7] = [
-    Activation::Identity,
-    Activation::Relu,
-    Activation::GeluTanh,
-    Activation::GeluErf,
-    Activation::Silu,
-    Activation::Tanh,
-    Activation::Sigmoid,
-];
 
 fn random(shape: &[usize], device: &Device) -> Tensor {
     Tensor::randn(0f32, 1., shape, device).unwrap()
-}
-
-fn candle_activation(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    match activation {
-        Activation::Identity => Ok(x.clone()),
-        Activation::Relu => x.relu(),
-        Activation::GeluTanh => x.gelu(),
-        Activation::GeluErf => x.gelu_erf(),
-        Activation::Silu => x.silu(),
-        Activation::Tanh => x.tanh(),
-        Activation::Sigmoid => candle_nn::ops::sigmoid(x),
-    }
 }
 
 /// Stock candle in double precision on the CPU: `activation(x·wᵀ + bias)`.
@@ -60,7 +44,7 @@ fn reference(activation: Activation, x: &Tensor, w: &Tensor, bias: Option<&Tenso
     let rows = x.elem_count() / x.dim(D::Minus1)?;
     let y = layer.forward(&double(x)?.reshape((rows, x.dim(D::Minus1)?))?)?;
     let dims = [&x.dims()[..x.rank() - 1], &[w.dim(0)?]].concat();
-    candle_activation(activation, &y.reshape(dims)?)
+    by_candle(activation, &y.reshape(dims)?)
 }
 
 fn worst(x: &Tensor, y: &Tensor) -> Result<f64> {
@@ -79,7 +63,7 @@ fn every_activation_is_candles(device: &Device) -> Result<()> {
         let x = random(&[rows, inputs], device);
         let w = (random(&[outputs, inputs], device) * (1.0 / (inputs as f64).sqrt()))?;
         let bias = random(&[outputs], device);
-        for activation in ACTIVATIONS {
+        for activation in Activation::ALL {
             for bias in [None, Some(&bias)] {
                 for precision in [Precision::Fp32Strict, Precision::Fp32] {
                     let layer = Linear::new(w.clone(), bias.cloned())
@@ -110,7 +94,7 @@ fn every_activation_is_candles(device: &Device) -> Result<()> {
         device,
     )?;
     let one = Tensor::ones((1, 1), DType::F32, device)?;
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         let layer = Linear::new(one.clone(), Some(Tensor::zeros(1, DType::F32, device)?)).with_activation(activation);
         let ours: Vec<f32> = layer.forward(&x)?.flatten_all()?.to_vec1()?;
         let wanted: Vec<f64> = reference(activation, &x, &one, None)?.flatten_all()?.to_vec1()?;
@@ -141,10 +125,10 @@ fn activations_are_within_two_ulp_of_their_scale(device: &Device) -> Result<()> 
     let count = numbers.len();
     let one = Tensor::ones((1, 1), DType::F32, device)?;
     let column = Tensor::from_vec(numbers.clone(), (count, 1), device)?;
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         let double = Tensor::from_vec(numbers.clone(), count, &Device::Cpu)?.to_dtype(DType::F64)?;
-        let exact: Vec<f64> = candle_activation(activation, &double)?.to_vec1()?;
-        let candles: Vec<f32> = candle_activation(activation, &column)?.flatten_all()?.to_vec1()?;
+        let exact: Vec<f64> = by_candle(activation, &double)?.to_vec1()?;
+        let candles: Vec<f32> = by_candle(activation, &column)?.flatten_all()?.to_vec1()?;
         let layer = |w: &Tensor| {
             Linear::new(w.clone(), None)
                 .with_activation(activation)
@@ -252,7 +236,7 @@ fn gates_multiply_after_the_activation(device: &Device) -> Result<()> {
             // With and without a gradient to the gate.
             for gate in [gate.as_tensor(), &gate.as_tensor().detach()] {
                 let ours = layer.forward_gated(&x, gate)?;
-                let candle = candle_activation(activation, &stock.forward(&x)?)?.broadcast_mul(gate)?;
+                let candle = by_candle(activation, &stock.forward(&x)?)?.broadcast_mul(gate)?;
                 let error = worst(&ours, &candle)?;
                 assert!(error < 1e-4, "{activation:?} {shape:?}: {error:e}");
                 let (ours, candle) = (ours.sum_all()?.backward()?, candle.sum_all()?.backward()?);
@@ -304,7 +288,7 @@ fn prepared_weights_give_the_same_results(device: &Device) -> Result<()> {
 }
 
 fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         for shape in [&[6, 4][..], &[2, 3, 4]] {
             let x = Var::from_tensor(&random(shape, device))?;
             let weight = Var::from_tensor(&random(&[5, 4], device))?;
@@ -315,7 +299,7 @@ fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
             let stock = candle_nn::Linear::new(weight.as_tensor().clone(), Some(bias.as_tensor().clone()));
             let gradients = |y: Tensor| y.sqr()?.sum(D::Minus1)?.sum_all()?.backward();
             let ours = gradients(layer.forward_residual(&x, &skip)?)?;
-            let y = candle_activation(activation, &stock.forward(&x)?)?.broadcast_add(&skip)?;
+            let y = by_candle(activation, &stock.forward(&x)?)?.broadcast_add(&skip)?;
             let candle = gradients(y)?;
             for (var, what) in [(&x, "x"), (&weight, "weight"), (&bias, "bias"), (&skip, "residual")] {
                 let error = worst(ours.get(var).unwrap(), candle.get(var).unwrap())?;
@@ -324,7 +308,7 @@ fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
             // A residual that is no variable stays inside the product.
             let fixed = random(&[5], device);
             let ours = gradients(layer.forward_residual(&x, &fixed)?)?;
-            let candle = gradients(candle_activation(activation, &stock.forward(&x)?)?.broadcast_add(&fixed)?)?;
+            let candle = gradients(by_candle(activation, &stock.forward(&x)?)?.broadcast_add(&fixed)?)?;
             let error = worst(ours.get(&weight).unwrap(), candle.get(&weight).unwrap())?;
             assert!(error < 2e-4, "{activation:?}, gradient of weight: {error:e}");
         }
@@ -335,7 +319,7 @@ fn gradients_are_those_of_candle(device: &Device) -> Result<()> {
 /// Rows of zeros, as padding makes them, columns of zeros, and biases of both zeros: the corner of ReLU.
 fn gradients_where_an_activation_is_applied_to_zero(device: &Device) -> Result<()> {
     let (rows, inputs, outputs) = (6, 4, 5);
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         for with_bias in [false, true] {
             let keep = Tensor::new(&[[1f32], [0.], [1.], [0.], [0.], [1.]], device)?;
             let x = Var::from_tensor(&random(&[rows, inputs], device).broadcast_mul(&keep)?)?;
@@ -349,7 +333,7 @@ fn gradients_where_an_activation_is_applied_to_zero(device: &Device) -> Result<(
             let skip = random(&[rows, outputs], device);
             let gradients = |y: Tensor| (y * &scales)?.sum_all()?.backward();
             let before = stock.forward(&x)?;
-            let activated = || candle_activation(activation, &before);
+            let activated = || by_candle(activation, &before);
             let pairs = [
                 (gradients(layer.forward(&x)?)?, gradients(activated()?)?, "alone"),
                 (
@@ -382,7 +366,7 @@ fn gradients_where_an_activation_is_applied_to_zero(device: &Device) -> Result<(
 fn gradients_are_finite_differences_in_double_precision(device: &Device) -> Result<()> {
     const STEP: f64 = 1e-5;
     let (rows, inputs, outputs) = (3, 4, 5);
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         let tensors = [
             random(&[rows, inputs], device),
             random(&[outputs, inputs], device),
@@ -449,7 +433,7 @@ fn a_gated_layer_is_candles(device: &Device) -> Result<()> {
         let mlp = GatedMlp::new(24, 40, activation, bias, vb.clone())?;
         let x = random(&[2, 7, 24], device);
         let part = |inputs, outputs, name: &str| candle_nn::linear_b(inputs, outputs, bias, vb.pp(name));
-        let gate = candle_activation(activation, &part(24, 40, "gate_proj")?.forward(&x)?)?;
+        let gate = by_candle(activation, &part(24, 40, "gate_proj")?.forward(&x)?)?;
         let y = part(40, 24, "down_proj")?.forward(&(gate * part(24, 40, "up_proj")?.forward(&x)?)?)?;
         assert!(worst(&mlp.forward(&x)?, &y)? < 1e-5);
         let with_skip = mlp.forward_residual(&x, &x)?;
@@ -606,5 +590,176 @@ fn errors_name_the_shapes(device: &Device) -> Result<()> {
         Activation::Silu,
     );
     assert!(gated.unwrap_err().to_string().contains("[6, 4]"));
+    Ok(())
+}
+
+/// Candle's addition broadcasts the product to the bias too, and the result is then the sum's.
+fn a_bias_may_have_more_columns_than_the_product(device: &Device) -> Result<()> {
+    let (x, w) = (random(&[2, 4], device), random(&[1, 4], device));
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        let (x, w) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
+        let of = |shape: &[usize]| random(shape, device).to_dtype(dtype);
+        for activation in [Activation::Identity, Activation::Relu, Activation::Silu] {
+            for variable in [false, true] {
+                let weight = if variable {
+                    Var::from_tensor(&w)?.as_tensor().clone()
+                } else {
+                    w.clone()
+                };
+                let bias = of(&[3])?;
+                let layer = Linear::new(weight, Some(bias.clone())).with_activation(activation);
+                let stock = by_candle(activation, &x.matmul(&w.t()?)?.broadcast_add(&bias)?)?;
+                assert_eq!(layer.forward(&x)?.dims(), [2, 3]);
+                for shape in [&[2, 3][..], &[2, 1], &[3], &[1]] {
+                    let other = of(shape)?;
+                    let what = format!("{dtype:?} {activation:?} {shape:?}");
+                    let sum = worst(&layer.forward_residual(&x, &other)?, &stock.broadcast_add(&other)?)?;
+                    let product = worst(&layer.forward_gated(&x, &other)?, &stock.broadcast_mul(&other)?)?;
+                    // BF16 keeps 8 bits.
+                    let tolerance = if dtype == DType::BF16 { 0.1 } else { 1e-5 };
+                    assert!(sum <= tolerance && product <= tolerance, "{what}: {sum:e} {product:e}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of every dtype: candle multiplies what is not F32, and its errors are of the operation that failed.
+fn errors_name_the_call_and_all_that_it_was_given(device: &Device) -> Result<()> {
+    let dtypes = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+        DType::U8,
+        DType::U32,
+        DType::I64,
+    ];
+    for dtype in dtypes {
+        let of = |shape: &[usize]| Tensor::ones(shape, DType::F32, device)?.to_dtype(dtype);
+        let check = |result: Result<Tensor>, parts: &[&str]| {
+            let text = result.expect_err("this must be refused").to_string();
+            for part in parts {
+                let part = part.replace("DTYPE", &format!("{dtype:?}"));
+                assert!(text.contains(&part), "'{part}' is not in: {text}");
+            }
+        };
+        let (x, w, bias) = (of(&[2, 4])?, of(&[3, 4])?, of(&[3])?);
+        let operands = "x: DTYPE [2, 4], weight: DTYPE [3, 4]";
+        for activation in [Activation::Identity, Activation::Relu, Activation::GeluErf] {
+            let layer = |bias: Option<Tensor>| Linear::new(w.clone(), bias).with_activation(activation);
+            let with = |bias: &[usize], other: &[usize]| -> Result<_> { Ok((layer(Some(of(bias)?)), of(other)?)) };
+            check(
+                layer(Some(of(&[5])?)).forward(&x),
+                &[
+                    "Linear::forward(",
+                    operands,
+                    "bias: DTYPE [5])",
+                    "[3] is what",
+                    "[2, 3]",
+                ],
+            );
+            // The bias makes the result (2, 2, 3) and (7, 2, 3).
+            let (five, other) = with(&[2, 1, 3], &[5, 1])?;
+            check(
+                five.forward_residual(&x, &other),
+                &[
+                    "Linear::forward_residual(",
+                    operands,
+                    "bias: DTYPE [2, 1, 3], residual: DTYPE [5, 1])",
+                    "[2, 2, 3]",
+                ],
+            );
+            let (seven, other) = with(&[7, 1, 1], &[2, 2, 3])?;
+            check(
+                seven.forward_gated(&x, &other),
+                &[
+                    "Linear::forward_gated(",
+                    operands,
+                    "bias: DTYPE [7, 1, 1], gate: DTYPE [2, 2, 3])",
+                    "the gate",
+                    "[7, 2, 3]",
+                ],
+            );
+            let c = of(&[2, 5])?;
+            let with_c = layer(Some(bias.clone())).with_gemm(Gemm::new().c(&c, 1.0));
+            check(
+                with_c.forward(&x),
+                &[operands, "bias: DTYPE [3], C: DTYPE [2, 5])", "C can't be"],
+            );
+            check(
+                layer(None).forward(&of(&[2, 5])?),
+                &[
+                    "x: DTYPE [2, 5], weight: DTYPE [3, 4]",
+                    "weight transposed",
+                    "5 columns",
+                    "4 rows",
+                ],
+            );
+        }
+        check(
+            Linear::new(bias.clone(), None).forward(&x),
+            &["Linear::forward(x: DTYPE [2, 4], weight: DTYPE [3])", "(out, in)"],
+        );
+        let prepared = Linear::new(bias.clone(), None).prepare();
+        check(
+            prepared.map(|layer| layer.weight().clone()),
+            &["Linear::prepare(weight: DTYPE [3])"],
+        );
+
+        let (a, b) = (&x, w.t()?);
+        check(matmul(a, &w), &["matmul(a: DTYPE [2, 4], b: DTYPE [3, 4])", "t()"]);
+        check(
+            matmul(a, &bias),
+            &["matmul(a: DTYPE [2, 4], b: DTYPE [3])", "unsqueeze"],
+        );
+        check(a.sgemm(&w), &["matmul(a: DTYPE [2, 4], b: DTYPE [3, 4])"]);
+        check(
+            Gemm::new().c(&of(&[3, 3])?, 0.5).matmul(a, &b),
+            &[
+                "Gemm::matmul(a: DTYPE [2, 4], b: DTYPE [4, 3], C: DTYPE [3, 3])",
+                "[2, 3]",
+            ],
+        );
+        let other = if dtype == DType::F16 { DType::F32 } else { DType::F16 };
+        check(
+            matmul(a, &b.to_dtype(other)?),
+            &["matmul(a: DTYPE [2, 4], b:", &format!("{other:?} [4, 3]"), "to_dtype"],
+        );
+        check(
+            Linear::new(w.clone(), Some(bias.to_dtype(other)?)).forward(&x),
+            &["bias: ", &format!("{other:?} [3]"), "x and bias differ in dtype"],
+        );
+        check(candle_sgemm::transpose(a, 0, 2), &["transpose(x: DTYPE [2, 4])"]);
+        check(candle_sgemm::permute(a, (1, 1)), &["permute(x: DTYPE [2, 4])"]);
+        check(bias.t_contiguous(), &["t_contiguous(x: DTYPE [3])"]);
+        if !dtype.is_float() {
+            check(
+                matmul(a, &b),
+                &["matmul(a: DTYPE [2, 4], b: DTYPE [4, 3])", "candle's own", "to_dtype"],
+            );
+            let layer = Linear::new(w.clone(), Some(bias.clone()));
+            check(layer.forward(&x), &["Linear::forward(", operands, "candle's own"]);
+        }
+    }
+    Ok(())
+}
+
+fn errors_of_stacks_name_the_layer(device: &Device) -> Result<()> {
+    let layer = |out: usize, input: usize| Linear::new(random(&[out, input], device), None);
+    let mlp = Mlp::from_layers(vec![layer(5, 4), layer(3, 6)]);
+    let error = mlp.forward(&random(&[2, 4], device)).unwrap_err().to_string();
+    let words = ["layer 1 (from 0) of the 2", "x: F32 [2, 5], weight: F32 [3, 6]"];
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
+
+    let gated = GatedMlp::from_layers(layer(5, 4), layer(5, 4), layer(4, 5), Activation::Silu)?;
+    let error = gated.forward(&random(&[2, 3], device)).unwrap_err().to_string();
+    let words = ["layer 'gate' of a GatedMlp", "x: F32 [2, 3], weight: F32 [5, 4]"];
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    let (x, residual) = (random(&[2, 4], device), random(&[3, 4], device));
+    let error = gated.forward_residual(&x, &residual).unwrap_err().to_string();
+    let words = ["layer 'down'", "weight: F32 [4, 5], residual: F32 [3, 4]"];
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! Gradients of gradients, which candle makes under `CANDLE_GRAD_DO_NOT_DETACH=1`: a process of its own, for candle reads the
 //! variable once.
 
+#[path = "../examples/accuracy/by_candle.rs"]
+mod by_candle;
 #[macro_use]
 mod devices;
 
+use by_candle::by_candle;
 use candle_core::{DType, Device, Module, Result, Tensor, Var};
 use candle_sgemm::{Activation, Gemm, Linear, Precision};
 
@@ -12,32 +15,11 @@ on_every_device!(
     second_gradients_of_plain_products
 );
 
-const ACTIVATIONS: [Activation; 7] = [
-    Activation::Identity,
-    Activation::Relu,
-    Activation::GeluTanh,
-    Activation::GeluErf,
-    Activation::Silu,
-    Activation::Tanh,
-    Activation::Sigmoid,
-];
 /// Candle's derivatives of GELU have constants of six digits.
 const TOLERANCE: f64 = 1e-4;
 
 fn keep_graphs() {
     std::env::set_var("CANDLE_GRAD_DO_NOT_DETACH", "1");
-}
-
-fn candle_activation(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    match activation {
-        Activation::Identity => Ok(x.clone()),
-        Activation::Relu => x.relu(),
-        Activation::GeluTanh => x.gelu(),
-        Activation::GeluErf => x.gelu_erf(),
-        Activation::Silu => x.silu(),
-        Activation::Tanh => x.tanh(),
-        Activation::Sigmoid => candle_nn::ops::sigmoid(x),
-    }
 }
 
 fn random(shape: &[usize]) -> Result<Tensor> {
@@ -83,7 +65,7 @@ fn assert_close(ours: &[Tensor], candle: &[Tensor], what: &str) -> Result<()> {
 fn second_gradients_are_those_of_candle_in_double_precision(device: &Device) -> Result<()> {
     keep_graphs();
     let (rows, inputs, outputs) = (5, 4, 6);
-    for activation in ACTIVATIONS {
+    for activation in Activation::ALL {
         for way in ["alone", "no bias", "residual", "gate"] {
             let tensors = [
                 random(&[rows, inputs])?,
@@ -110,7 +92,7 @@ fn second_gradients_are_those_of_candle_in_double_precision(device: &Device) -> 
                 let bias = (count == 3).then(|| vars[2].as_tensor().clone());
                 let other = place(&other)?;
                 let y = if stock {
-                    let y = candle_activation(activation, &candle_nn::Linear::new(w, bias).forward(x)?)?;
+                    let y = by_candle(activation, &candle_nn::Linear::new(w, bias).forward(x)?)?;
                     match way {
                         "residual" => (y + other)?,
                         "gate" => (y * other)?,

@@ -6,7 +6,7 @@
 //
 // Row-major, as candle is, but every operand has a row and a column stride, so a transposed, padded, narrowed or
 // broadcast operand is the same kernel with other numbers. Strides count elements, not bytes; all are 64-bit, so an
-// operand may be longer than 2^31 elements. `src/gemm/args.rs` is the mirror of this file on the Rust side: the
+// operand may be longer than 2^31 elements. `src/gemm/launch/args.rs` is the mirror of this file on the Rust side: the
 // assertions below and the ones there fail to compile when the two drift apart.
 #pragma once
 
@@ -82,16 +82,16 @@ struct GemmArgs {
     const float* beta_at;    // likewise, β
 };
 
-static_assert(sizeof(GemmOperand) == 56, "src/gemm/args.rs mirrors this layout");
-static_assert(sizeof(GemmArgs) == 400, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, bias) == 280, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, m) == 312, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, batch_dims) == 328, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, split_k) == 344, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, a_access) == 364, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, activation) == 368, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, residual_access) == 380, "src/gemm/args.rs mirrors this layout");
-static_assert(offsetof(GemmArgs, alpha_at) == 384, "src/gemm/args.rs mirrors this layout");
+static_assert(sizeof(GemmOperand) == 56, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(sizeof(GemmArgs) == 400, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, bias) == 280, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, m) == 312, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, batch_dims) == 328, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, split_k) == 344, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, a_access) == 364, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, activation) == 368, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, residual_access) == 380, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, alpha_at) == 384, "src/gemm/launch/args.rs mirrors this layout");
 
 // Elements from the first matrix of an operand to the `batch`-th one (row-major over batch_dims).
 __device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const GemmOperand& operand, int batch) {

@@ -35,9 +35,9 @@ struct Piece {
     int tile, begin, end;
 };
 
-// The counter that numbers are drawn from lies so far before the workspace, as src/gemm/launch.rs lays it out. It is 0 before
-// and after every launch, for the last block to draw sets it back. A launch that has started early may draw as well: all blocks
-// of the one before it have started, and so drawn.
+// The counter that numbers are drawn from lies so far before the workspace, as src/gemm/launch/workspace.rs lays it out. It is
+// 0 before and after every launch, for the last block to draw sets it back. A launch that has started early may draw as well:
+// all blocks of the one before it have started, and so drawn.
 constexpr int kTicketBytes = 256, kCounterBytes = 1 << 16;
 
 // The number of this block: how many have started before it. One thread calls this. Where no tile is cut nobody waits for
@@ -48,7 +48,7 @@ __device__ __forceinline__ int draw_number(const GemmArgs& args) {
     return static_cast<int>(ptx::increment_or_wrap(reinterpret_cast<uint32_t*>(counter), gridDim.x - 1));
 }
 
-// What a block computes. src/gemm/stream_k.rs mirrors the arithmetic, and tests it.
+// What a block computes. src/gemm/schedule/stream_k.rs mirrors the arithmetic, and tests it.
 struct Schedule {
     int steps;     // of a tile
     int whole;     // tiles [0, whole) are computed by one block each: every gridDim.x-th by this one

@@ -28,7 +28,7 @@
 
 namespace ffma_gemm {
 
-constexpr int kCounterBytes = 1 << 16;   // before the workspace: src/gemm/dealt.rs knows it, too
+constexpr int kCounterBytes = 1 << 16;   // before the workspace: src/gemm/schedule/work_queue.rs knows it, too
 
 // BM rows of x, which LM lanes share; stages of the ring; the longest slice.
 template <int BM, int LM, int STAGES, int MAX_SLICE>

@@ -1,5 +1,9 @@
 //! The error of activations and of their slopes against FP64: fused in this crate's layers, and as candle's operations.
 
+#[path = "by_candle.rs"]
+mod by_candle;
+
+use by_candle::by_candle;
 use candle_core::{Device, Module, Result, Tensor, Var};
 use candle_sgemm::{Activation, Gemm, Linear, Precision};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
@@ -193,16 +197,4 @@ pub fn results(
         result.flatten_all()?.to_vec1()
     };
     Ok([of(&|x| layer.forward(x))?, of(&|x| by_candle(activation, x))?])
-}
-
-fn by_candle(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    match activation {
-        Activation::Identity => Ok(x.clone()),
-        Activation::Relu => x.relu(),
-        Activation::GeluTanh => x.gelu(),
-        Activation::GeluErf => x.gelu_erf(),
-        Activation::Silu => x.silu(),
-        Activation::Tanh => x.tanh(),
-        Activation::Sigmoid => candle_nn::ops::sigmoid(x),
-    }
 }

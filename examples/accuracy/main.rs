@@ -3,6 +3,8 @@
 //!
 //!     cargo run --release --features cuda --example accuracy -- --out out
 
+#[path = "../../benches/support/program.rs"]
+mod program;
 #[path = "../../benches/support/mod.rs"]
 mod support;
 
@@ -50,11 +52,5 @@ fn run(_: &Arguments) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("accuracy: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::main_of("accuracy", run)
 }

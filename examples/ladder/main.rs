@@ -6,6 +6,8 @@
 //!     cargo run --release --features cuda --example ladder -- transpose --out out
 //!     cargo run --example ladder -- --list
 
+#[path = "../../benches/support/program.rs"]
+mod program;
 #[path = "../../benches/support/mod.rs"]
 mod support;
 
@@ -261,23 +263,5 @@ fn measure_or_list(_: &Arguments, _: &[Case], kernels: &[&'static KernelSpec]) -
 }
 
 fn main() -> ExitCode {
-    // Clap ends with 2 on a bad command line; here every failure ends with 1.
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() {
-                ExitCode::FAILURE
-            } else {
-                ExitCode::SUCCESS
-            };
-        }
-    };
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ladder: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::main_of("ladder", run)
 }

@@ -5,6 +5,8 @@
 //!     cargo run --release --features cuda --example layers -- --out out
 //!     cargo run --release --features cuda --example layers -- --precision fp32-strict
 
+#[path = "../../benches/support/program.rs"]
+mod program;
 #[path = "../../benches/support/mod.rs"]
 mod support;
 
@@ -47,11 +49,5 @@ fn run(_: &Arguments) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("layers: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::main_of("layers", run)
 }

@@ -19,19 +19,23 @@ pub(super) const MAX_ALIGN: u32 = 16;
 /// `ShapeMismatchBinaryOp`, as candle's matmul: a rank below 2, inner sizes that differ, batch dimensions that can't be
 /// broadcast. A result that no memory holds.
 pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
-    let mismatch = || {
-        Error::ShapeMismatchBinaryOp {
+    let mismatch = |why: String| {
+        let error = Error::ShapeMismatchBinaryOp {
             lhs: a.clone(),
             rhs: b.clone(),
             op: "matmul",
-        }
-        .bt()
+        };
+        Err(error.bt().context(why))
     };
     let ([a_batch @ .., m, k], [b_batch @ .., k_of_b, n]) = (a.dims(), b.dims()) else {
-        return Err(mismatch());
+        return mismatch(
+            "a is (…, m, k) and b (…, k, n), of two dimensions or more: unsqueeze gives a vector another".into(),
+        );
     };
     if k != k_of_b {
-        return Err(mismatch());
+        return mismatch(format!(
+            "a has {k} columns and b {k_of_b} rows, which must be as many; t() transposes an operand"
+        ));
     }
     let rank = a_batch.len().max(b_batch.len());
     let dim = |batch: &[usize], i: usize| {
@@ -50,12 +54,12 @@ pub(crate) fn result_shape(a: &Shape, b: &Shape) -> Result<Shape> {
             (x, 1) => x,
             // `Tensor::matmul` compares the numbers of matrices and pairs them in order.
             _ if a_batch.len() == b_batch.len() && elements(a_batch) == elements(b_batch) => {
-                return Err(mismatch().context(format!(
+                return mismatch(format!(
                     "batch dimensions are broadcast here, and {a_batch:?} and {b_batch:?} cannot be; to pair their matrices \
                      in order, as Tensor::matmul does, reshape the operands to the same batch dimensions"
-                )))
+                ))
             }
-            _ => return Err(mismatch()),
+            _ => return mismatch("dimensions before the last two are broadcast: they must be the same, or 1, or missing".into()),
         });
     }
     dims.extend([*m, *n]);

@@ -1,8 +1,9 @@
 //! The fully connected layer.
 
+use super::call::Call;
 use super::matmul::Gemm;
 use crate::gemm::{Activation, Combine};
-use candle_core::{DType, Module, Result, Tensor};
+use candle_core::{bail, DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 
 /// `activation(x·wᵀ + bias)`, plus a residual or times a gate, in one kernel: `candle_nn::Linear` with this crate's product, everything that
@@ -67,10 +68,22 @@ impl Linear {
     ///
     /// # Errors
     ///
-    /// If the copy cannot be allocated.
+    /// A weight of fewer than two dimensions; if the copy cannot be allocated.
     pub fn prepare(self) -> Result<Self> {
+        let weight = self.weight.clone();
+        let call = Call {
+            name: "Linear::prepare",
+            operands: &[("weight", Some(&weight))],
+        };
+        call.explain(self.prepared())
+    }
+
+    fn prepared(self) -> Result<Self> {
         /// 16 bytes of FP32.
         const QUANTUM: usize = 4;
+        if self.weight.rank() < 2 {
+            bail!("a layer's weight is (out, in)");
+        }
         let columns = self.weight.dim(1)?;
         let padding = columns.next_multiple_of(QUANTUM) - columns;
         let strides = self.weight.stride();
@@ -107,13 +120,14 @@ impl Linear {
         self.activation
     }
 
-    /// The layer's result plus `residual`, which is broadcast to the result's shape.
+    /// The layer's result plus `residual`, which is broadcast to the result's shape: that of `x·wᵀ`, or, where the bias has
+    /// more dimensions or longer ones, that of the sum.
     ///
     /// # Errors
     ///
     /// As [`matmul`](crate::matmul), and for a residual that cannot be broadcast.
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        self.run(x, Some((Combine::Add, residual)))
+        self.run("Linear::forward_residual", x, Some((Combine::Add, residual)))
     }
 
     /// The layer's result times `gate`, element by element; `gate` is broadcast to the result's shape.
@@ -122,18 +136,18 @@ impl Linear {
     ///
     /// As [`forward_residual`](Self::forward_residual).
     pub fn forward_gated(&self, x: &Tensor, gate: &Tensor) -> Result<Tensor> {
-        self.run(x, Some((Combine::Multiply, gate)))
+        self.run("Linear::forward_gated", x, Some((Combine::Multiply, gate)))
     }
 
-    fn run(&self, x: &Tensor, residual: Option<(Combine, &Tensor)>) -> Result<Tensor> {
-        self.gemm
-            .linear(x, &self.weight, self.bias.as_ref(), self.activation, residual)
+    fn run(&self, name: &'static str, x: &Tensor, residual: Option<(Combine, &Tensor)>) -> Result<Tensor> {
+        let bias = self.bias.as_ref();
+        self.gemm.linear(name, x, &self.weight, bias, self.activation, residual)
     }
 }
 
 impl Module for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.run(x, None)
+        self.run("Linear::forward", x, None)
     }
 }
 

@@ -1,10 +1,11 @@
 //! `matmul`, its builder, and the custom ops behind them.
 
 use super::activation::{self, for_gradients};
+use super::call::Call;
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::fallback::is_served;
-use super::layout::{result_shape, Product, Terms};
+use super::layout::{elements, result_shape, Product, Terms};
 use super::look::{look_at, Seen};
 use crate::gemm::kernel::spec::EpilogueSupport;
 use crate::gemm::kernel::table::{self, TABLE};
@@ -32,7 +33,8 @@ const NAME: &str = "matmul";
 ///
 /// # Errors
 ///
-/// As `Tensor::matmul`: a rank below 2, shapes, dtypes or devices that don't fit.
+/// As `Tensor::matmul`: a rank below 2, shapes, dtypes or devices that don't fit. The text names the call and the shapes and
+/// dtypes of all that it was given; so it does for every product and layer of this crate.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -44,7 +46,7 @@ const NAME: &str = "matmul";
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    Gemm::new().matmul(a, b)
+    Gemm::new().matmul_as("matmul", a, b)
 }
 
 /// [`matmul`] as a method of `Tensor`.
@@ -158,11 +160,25 @@ impl Gemm {
     /// As [`matmul`](crate::matmul); a C that can't be broadcast or has another dtype or device; a kernel name that the
     /// table lacks (the text lists the names); a kernel that was asked for and can't take this product.
     pub fn matmul(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        self.matmul_as("Gemm::matmul", a, b)
+    }
+
+    /// [`matmul`](Self::matmul), which errors call `name`.
+    fn matmul_as(&self, name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let c = self.c.as_ref().map(|(c, _)| c);
+        let call = Call {
+            name,
+            operands: &[("a", Some(a)), ("b", Some(b)), ("C", c)],
+        };
+        call.explain(self.product(a, b))
+    }
+
+    fn product(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         let shape = result_shape(a.shape(), b.shape())?;
-        same_kind(a, b)?;
+        same_kind(("a", a), ("b", b))?;
         let c = match &self.c {
             Some((c, beta)) => {
-                same_kind(a, c)?;
+                same_kind(("a", a), ("C", c))?;
                 let c = c
                     .broadcast_as(&shape)
                     .map_err(|error| error.context(format!("C can't be broadcast to the product's {shape:?}")))?;
@@ -184,29 +200,67 @@ impl Gemm {
     }
 
     /// `activation(x·wᵀ + bias)` for `w` (n, k) and a bias of n elements, plus or times a residual that can be broadcast to
-    /// the result, all in one kernel where that can be.
+    /// the result, all in one kernel where that can be. Errors call it `name`.
     pub(crate) fn linear(
         &self,
+        name: &'static str,
         x: &Tensor,
         w: &Tensor,
         bias: Option<&Tensor>,
         activation: Activation,
         residual: Option<(Combine, &Tensor)>,
     ) -> Result<Tensor> {
-        let weight = w;
-        let w = w.t()?;
-        let shape = result_shape(x.shape(), w.shape())?;
-        for other in [Some(&w), bias, residual.map(|(_, t)| t)].into_iter().flatten() {
-            same_kind(x, other)?;
+        let call = Call {
+            name,
+            operands: &[
+                ("x", Some(x)),
+                ("weight", Some(w)),
+                ("bias", bias),
+                ("C", self.c.as_ref().map(|(c, _)| c)),
+                (
+                    extra_name(residual.map(|(combine, _)| combine)),
+                    residual.map(|(_, t)| t),
+                ),
+            ],
+        };
+        call.explain(self.layer(x, w, bias, activation, residual))
+    }
+
+    fn layer(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        activation: Activation,
+        residual: Option<(Combine, &Tensor)>,
+    ) -> Result<Tensor> {
+        if weight.rank() < 2 {
+            bail!("the weight has shape {:?} where a layer's is (out, in)", weight.shape());
         }
         let combine = residual.map_or(Combine::Add, |(combine, _)| combine);
+        let what = extra_name(Some(combine));
+        let w = weight.t()?;
+        let shape = result_shape(x.shape(), w.shape())
+            .map_err(|error| error.context("the product of x, as a, and the weight transposed, as b"))?;
+        let others = [
+            ("weight", Some(weight)),
+            ("bias", bias),
+            (what, residual.map(|(_, t)| t)),
+        ];
+        for (name, other) in others {
+            if let Some(other) = other {
+                same_kind(("x", x), (name, other))?;
+            }
+        }
+        let result = match bias {
+            Some(bias) => with_bias(&shape, bias.shape())?,
+            None => shape.clone(),
+        };
         let residual = match residual {
-            Some((_, residual)) => Some(residual.broadcast_as(&shape).map_err(|error| {
-                let what = match combine {
-                    Combine::Add => "residual",
-                    Combine::Multiply => "gate",
-                };
-                error.context(format!("the {what} can't be broadcast to the layer's result {shape:?}"))
+            Some((_, residual)) => Some(residual.broadcast_as(&result).map_err(|error| {
+                error.context(format!(
+                    "the {what} can't be broadcast to the layer's result {result:?}"
+                ))
             })?),
             None => None,
         };
@@ -219,7 +273,7 @@ impl Gemm {
         // gradient is to flow through it, to keep what it was applied to is cheaper than to compute that anew.
         let tracked = [Some(x), Some(&w), bias].into_iter().flatten().any(Tensor::track_op);
         if activation == Activation::Relu && tracked {
-            let y = self.linear(x, weight, bias, Activation::Identity, None)?;
+            let y = self.layer(x, weight, bias, Activation::Identity, None)?;
             return with_residual(activation::apply(activation, &y)?, residual);
         }
         // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
@@ -227,7 +281,7 @@ impl Gemm {
         let fits = self.c.is_none() && bias.is_none_or(|bias| bias.dims() == row);
         let plain = bias.is_none() && activation == Activation::Identity && residual.is_none();
         if plain || !fits || !self.computes(x, &shape)? || !self.fuses(x.device()) {
-            let mut y = self.matmul(x, &w)?;
+            let mut y = self.product(x, &w)?;
             if let Some(bias) = bias {
                 y = y.broadcast_add(bias)?;
             }
@@ -319,19 +373,51 @@ fn threads() -> usize {
     *THREADS.get_or_init(candle_core::utils::get_num_threads)
 }
 
+/// What a layer calls the operand that is combined with its result.
+fn extra_name(combine: Option<Combine>) -> &'static str {
+    match combine {
+        Some(Combine::Multiply) => "gate",
+        Some(Combine::Add) | None => "residual",
+    }
+}
+
+/// The shape of a product of this shape plus a bias, which may be broadcast to it or it to the bias.
+fn with_bias(product: &Shape, bias: &Shape) -> Result<Shape> {
+    let sum = product.broadcast_shape_binary_op(bias, "bias").map_err(|error| {
+        let columns = product.dims().last().copied().unwrap_or(1);
+        error.context(format!(
+            "the bias has shape {bias:?} where the product has {product:?}: [{columns}] is what a layer's bias is"
+        ))
+    })?;
+    if elements(sum.dims()).is_none() {
+        bail!(
+            "the product of shape {product:?} plus the bias of shape {bias:?} has more elements than any memory holds"
+        );
+    }
+    Ok(sum)
+}
+
 /// Dtype and device must agree; two handles of one GPU, which have streams of their own, are two devices, as in candle.
-fn same_kind(a: &Tensor, b: &Tensor) -> Result<()> {
+fn same_kind((a_name, a): (&str, &Tensor), (b_name, b): (&str, &Tensor)) -> Result<()> {
     if a.dtype() != b.dtype() {
-        return Err(Error::DTypeMismatchBinaryOp {
+        let error = Error::DTypeMismatchBinaryOp {
             lhs: a.dtype(),
             rhs: b.dtype(),
             op: NAME,
-        }
-        .bt());
+        };
+        return Err(error.bt().context(format!(
+            "{a_name} and {b_name} differ in dtype: convert one of them with to_dtype"
+        )));
     }
     if !a.device().same_device(b.device()) {
         let (lhs, rhs) = (a.device().location(), b.device().location());
-        return Err(Error::DeviceMismatchBinaryOp { lhs, rhs, op: NAME }.bt());
+        let error = Error::DeviceMismatchBinaryOp { lhs, rhs, op: NAME };
+        return Err(error.bt().context(match lhs == rhs {
+            true => {
+                format!("{a_name} and {b_name} were made with two handles of one device: make them with clones of one")
+            }
+            false => format!("{a_name} and {b_name} are on two devices: move one of them with to_device"),
+        }));
     }
     Ok(())
 }
@@ -342,7 +428,8 @@ fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result
     let mut product = stock_matmul(a, b, &shape).map_err(|error| {
         let (dtype, a, b) = (a.dtype(), a.shape(), b.shape());
         error.context(format!(
-            "candle's own matmul of {dtype:?} tensors of shapes {a:?} and {b:?}"
+            "candle's own matmul of {dtype:?} tensors of shapes {a:?} and {b:?}; what it does not multiply, convert to F32 \
+             with to_dtype"
         ))
     })?;
     if shape.elem_count() == 0 {
@@ -519,6 +606,20 @@ impl Op {
         Ok((result, product.shape))
     }
 
+    /// What errors in the gradients are to say.
+    fn explain_gradient<T>(&self, a: &Tensor, b: &Tensor, third: Option<&Tensor>, result: Result<T>) -> Result<T> {
+        let call = Call {
+            name: NAME,
+            operands: &[
+                ("a", Some(a)),
+                ("b", Some(b)),
+                (if self.third == Third::C { "C" } else { "bias" }, third),
+                (extra_name(Some(self.combine)), self.residual.as_ref()),
+            ],
+        };
+        call.explain_gradient(result)
+    }
+
     /// The gradient of what the activation is applied to. That is computed anew rather than kept.
     fn through_activation(
         &self,
@@ -571,20 +672,20 @@ impl Op {
             true if shared(a) => {
                 let b = b.broadcast_as([batch, &[k, n]].concat())?;
                 let grad = batch_in_columns(grad)?;
-                let a_grad = gemm.matmul(&grad, &batch_in_columns(&b)?.t()?)?;
+                let a_grad = gemm.product(&grad, &batch_in_columns(&b)?.t()?)?;
                 Some(a_grad.reshape(a.shape())?)
             }
-            true => Some(sum_to(gemm.matmul(grad, &b.t()?)?, a.shape())?),
+            true => Some(sum_to(gemm.product(grad, &b.t()?)?, a.shape())?),
         };
         let b_grad = match b.track_op() {
             false => None,
             true if shared(b) => {
                 let a = a.broadcast_as([batch, &[m, k]].concat())?;
                 let rows = batch.iter().product::<usize>() * m;
-                let b_grad = gemm.matmul(&a.reshape((rows, k))?.t()?, &grad.reshape((rows, n))?)?;
+                let b_grad = gemm.product(&a.reshape((rows, k))?.t()?, &grad.reshape((rows, n))?)?;
                 Some(b_grad.reshape(b.shape())?)
             }
-            true => Some(sum_to(gemm.matmul(&a.t()?, grad)?, b.shape())?),
+            true => Some(sum_to(gemm.product(&a.t()?, grad)?, b.shape())?),
         };
         Ok((a_grad, b_grad))
     }
@@ -650,8 +751,11 @@ impl CustomOp2 for Op {
     }
 
     fn bwd(&self, a: &Tensor, b: &Tensor, result: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let grad = self.through_activation(a, b, None, result, grad)?;
-        self.operand_gradients(a, b, &grad)
+        let gradients = || {
+            let grad = self.through_activation(a, b, None, result, grad)?;
+            self.operand_gradients(a, b, &grad)
+        };
+        self.explain_gradient(a, b, None, gradients())
     }
 }
 
@@ -693,13 +797,16 @@ impl CustomOp3 for Op {
         result: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let grad = self.through_activation(a, b, Some(third), result, grad)?;
-        let (a_grad, b_grad) = self.operand_gradients(a, b, &grad)?;
-        let third_grad = match (third.track_op(), self.third) {
-            (false, _) => None,
-            (true, Third::C) => Some(grad.affine(self.beta, 0.0)?),
-            (true, Third::Bias) => Some(sum_to(grad.clone(), third.shape())?),
+        let gradients = || {
+            let grad = self.through_activation(a, b, Some(third), result, grad)?;
+            let (a_grad, b_grad) = self.operand_gradients(a, b, &grad)?;
+            let third_grad = match (third.track_op(), self.third) {
+                (false, _) => None,
+                (true, Third::C) => Some(grad.affine(self.beta, 0.0)?),
+                (true, Third::Bias) => Some(sum_to(grad.clone(), third.shape())?),
+            };
+            Ok((a_grad, b_grad, third_grad))
         };
-        Ok((a_grad, b_grad, third_grad))
+        self.explain_gradient(a, b, Some(third), gradients())
     }
 }

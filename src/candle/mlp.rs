@@ -72,10 +72,11 @@ impl Mlp {
 
 impl Module for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let Some((first, rest)) = self.layers.split_first() else {
-            return Ok(x.clone());
-        };
-        rest.iter().try_fold(first.forward(x)?, |x, layer| layer.forward(&x))
+        let count = self.layers.len();
+        self.layers.iter().enumerate().try_fold(x.clone(), |x, (i, layer)| {
+            let y = layer.forward(&x);
+            y.map_err(|error| error.context(format!("layer {i} (from 0) of the {count} of an Mlp")))
+        })
     }
 }
 
@@ -163,16 +164,22 @@ impl GatedMlp {
     ///
     /// As [`Linear::forward_residual`].
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        self.down.forward_residual(&self.gated(x)?, residual)
+        in_part("down", self.down.forward_residual(&self.gated(x)?, residual))
     }
 
     fn gated(&self, x: &Tensor) -> Result<Tensor> {
-        self.up.forward_gated(x, &self.gate.forward(x)?)
+        let gate = in_part("gate", self.gate.forward(x))?;
+        in_part("up", self.up.forward_gated(x, &gate))
     }
+}
+
+/// The result of a layer of a gated MLP, or the error with the layer's name.
+fn in_part(part: &str, result: Result<Tensor>) -> Result<Tensor> {
+    result.map_err(|error| error.context(format!("layer '{part}' of a GatedMlp")))
 }
 
 impl Module for GatedMlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.down.forward(&self.gated(x)?)
+        in_part("down", self.down.forward(&self.gated(x)?))
     }
 }

@@ -1,5 +1,6 @@
 //! `transpose`, `permute` and `contiguous` at the speed of a copy, and the custom op behind them.
 
+use super::call::Call;
 use super::fallback::is_served;
 use super::layout::elements;
 use crate::transpose::{cpu, TransposeProblem};
@@ -32,11 +33,14 @@ const NAME: &str = "permute";
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn transpose<D1: Dim, D2: Dim>(x: &Tensor, dim1: D1, dim2: D2) -> Result<Tensor> {
-    let dim1 = dim1.to_index(x.shape(), "transpose")?;
-    let dim2 = dim2.to_index(x.shape(), "transpose")?;
-    let mut dims: Vec<usize> = (0..x.rank()).collect();
-    dims.swap(dim1, dim2);
-    permuted(x, dims)
+    let transposed = || {
+        let dim1 = dim1.to_index(x.shape(), "transpose")?;
+        let dim2 = dim2.to_index(x.shape(), "transpose")?;
+        let mut dims: Vec<usize> = (0..x.rank()).collect();
+        dims.swap(dim1, dim2);
+        permuted(x, dims)
+    };
+    explain("transpose", x, transposed())
 }
 
 /// `x` with its dimensions in the order `dims`, contiguous: `x.permute(dims)?.contiguous()` at the speed of a copy.
@@ -55,16 +59,19 @@ pub fn transpose<D1: Dim, D2: Dim>(x: &Tensor, dim1: D1, dim2: D2) -> Result<Ten
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn permute<Order: Dims>(x: &Tensor, dims: Order) -> Result<Tensor> {
-    let dims = dims.to_indexes(x.shape(), NAME)?;
-    if dims.len() != x.rank() {
-        bail!(
-            "{NAME}: the order {dims:?} names {} of the {} dimensions of a tensor of shape {:?}",
-            dims.len(),
-            x.rank(),
-            x.shape()
-        );
-    }
-    permuted(x, dims)
+    let in_order = || {
+        let dims = dims.to_indexes(x.shape(), NAME)?;
+        if dims.len() != x.rank() {
+            bail!(
+                "{NAME}: the order {dims:?} names {} of the {} dimensions of a tensor of shape {:?}",
+                dims.len(),
+                x.rank(),
+                x.shape()
+            );
+        }
+        permuted(x, dims)
+    };
+    explain(NAME, x, in_order())
 }
 
 /// Transposition as methods of `Tensor`.
@@ -90,19 +97,25 @@ impl TransposeExt for Tensor {
     fn t_contiguous(&self) -> Result<Tensor> {
         let rank = self.rank();
         if rank < 2 {
-            return Err(Error::UnexpectedNumberOfDims {
+            let error = Error::UnexpectedNumberOfDims {
                 expected: 2,
                 got: rank,
                 shape: self.shape().clone(),
-            }
-            .bt());
+            };
+            return explain("t_contiguous", self, Err(error.bt()));
         }
         transpose(self, D::Minus2, D::Minus1)
     }
 
     fn contiguous_fast(&self) -> Result<Tensor> {
-        permuted(self, (0..self.rank()).collect())
+        explain("contiguous_fast", self, permuted(self, (0..self.rank()).collect()))
     }
+}
+
+/// The result of the call `name` with `x`, or an error that says so.
+fn explain<T>(name: &'static str, x: &Tensor, result: Result<T>) -> Result<T> {
+    let operands = &[("x", Some(x))];
+    Call { name, operands }.explain(result)
 }
 
 /// `dims` is a permutation of the dimensions of `x`.
@@ -196,12 +209,14 @@ impl CustomOp1 for Permute {
         Ok((CudaStorage { slice, device }, shape))
     }
 
-    fn bwd(&self, _x: &Tensor, _result: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+    fn bwd(&self, x: &Tensor, _result: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
         let mut back = vec![0; self.dims.len()];
         for (to, &from) in self.dims.iter().enumerate() {
             back[from] = to;
         }
-        Ok(Some(permuted(grad, back)?))
+        let back = permuted(grad, back).map(Some);
+        let operands = &[("x", Some(x))];
+        Call { name: NAME, operands }.explain_gradient(back)
     }
 }
 

@@ -79,6 +79,19 @@ pub enum Activation {
     Sigmoid = 6,
 }
 
+impl Activation {
+    /// All activations, in the order of their numbers.
+    pub const ALL: [Activation; 7] = [
+        Activation::Identity,
+        Activation::Relu,
+        Activation::GeluTanh,
+        Activation::GeluErf,
+        Activation::Silu,
+        Activation::Tanh,
+        Activation::Sigmoid,
+    ];
+}
+
 /// What becomes of the activation's result and the residual. The numbers are the kernel ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u16)]

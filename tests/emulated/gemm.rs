@@ -1,4 +1,4 @@
-//! Products: plans go to the emulator as `src/gemm/launch.rs` sends them to a GPU.
+//! Products: plans go to the emulator as `src/gemm/launch/submit.rs` sends them to a GPU.
 
 use crate::ptx::{self, Target};
 use crate::transpositions;
@@ -125,11 +125,11 @@ fn bytes(data: &[f64], offset: usize, dtype: DType) -> Vec<u8> {
 }
 
 fn argument_bytes(args: &GemmArgs) -> Vec<u8> {
-    // SAFETY: `repr(C)` without padding, as src/gemm/args.rs says: every byte is initialised.
+    // SAFETY: `repr(C)` without padding, as src/gemm/launch/args.rs says: every byte is initialised.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(args).cast::<u8>(), size_of::<GemmArgs>()) }.to_vec()
 }
 
-/// The map as src/gemm/tensor_map.rs gives it to the driver.
+/// The map as src/gemm/launch/tensor_map.rs gives it to the driver.
 fn map(of: &candle_sgemm::gemm::launch::tensor_map::TensorMap) -> Param {
     Param::Map(TensorMap {
         address: of.address,

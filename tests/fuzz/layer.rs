@@ -12,15 +12,6 @@ use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
 use rand::rngs::{SmallRng, StdRng};
 use rand::{Rng, SeedableRng};
 
-const ACTIVATIONS: [Activation; 7] = [
-    Activation::Identity,
-    Activation::Relu,
-    Activation::GeluTanh,
-    Activation::GeluErf,
-    Activation::Silu,
-    Activation::Tanh,
-    Activation::Sigmoid,
-];
 /// Those that turn whole numbers into whole numbers.
 const WHOLE: [Activation; 2] = [Activation::Identity, Activation::Relu];
 
@@ -122,7 +113,7 @@ impl Layer {
         let x = View::draw(rng, &[&batch[..], &[m, k]].concat());
         let activation = |rng: &mut StdRng| match values {
             Values::Whole => one_of(rng, &WHOLE),
-            _ => one_of(rng, &ACTIVATIONS),
+            _ => one_of(rng, &Activation::ALL),
         };
         let result = |n: usize| [&batch[..], &[m, n]].concat();
         let extra = |rng: &mut StdRng, n: usize| {

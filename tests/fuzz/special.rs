@@ -5,7 +5,7 @@
 //! additions has it. So may α times an operand, which the CPU's engine takes before the sum, as BLAS does. And tensor cores lose the last bits of numbers below 2^-112 (docs/precision.md).
 
 use crate::draw::{self, one_in, one_of, Seed, Values};
-use crate::expected::sum_error;
+use crate::expected::{same_terms_error, sum_error};
 use crate::harness::{index_of, Case, Verdict};
 use crate::operand::Operand;
 use crate::view::View;
@@ -285,9 +285,12 @@ impl Case for Special {
                 }
             }
             let alpha = f64::from(self.alpha);
-            let bound = sum_error(self.precision, k) * sum.magnitude
-                + lost_of_operands * sum.operands
-                + lost_of_products * k as f64;
+            let same = |numbers: &[f64]| numbers.iter().all(|&number| number == numbers[0]);
+            let rounding = match same(row) && same(column) {
+                true => sum_error(self.precision, k) + same_terms_error(k),
+                false => sum_error(self.precision, k),
+            };
+            let bound = rounding * sum.magnitude + lost_of_operands * sum.operands + lost_of_products * k as f64;
             let mut all = Sum {
                 value: alpha * sum.value,
                 magnitude: sum.magnitude * alpha.abs().max(1.0),

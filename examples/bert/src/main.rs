@@ -4,6 +4,8 @@
 //!     cargo run --release -p bert --features cuda,override -- MODEL --fused
 
 mod fused;
+#[path = "../../../benches/support/program.rs"]
+mod program;
 #[path = "../../../benches/support/mod.rs"]
 mod support;
 mod timing;
@@ -191,7 +193,11 @@ fn sentences(arguments: &Arguments) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-fn run(folder: &Path, arguments: &Arguments) -> Result<()> {
+fn run(arguments: &Arguments) -> Result<()> {
+    let Some(folder) = &arguments.model else {
+        println!("{EXPLANATION}");
+        return Ok(());
+    };
     let place = timing::Place::open(arguments.cpu)?;
     let model = Model::load(folder, arguments, place.device()?)?;
     #[cfg(feature = "override")]
@@ -230,16 +236,5 @@ fn run(folder: &Path, arguments: &Arguments) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let Some(folder) = &arguments.model else {
-        println!("{EXPLANATION}");
-        return ExitCode::SUCCESS;
-    };
-    match run(folder, &arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bert: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::main_of("bert", run)
 }

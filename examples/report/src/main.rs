@@ -4,6 +4,9 @@
 //!     cargo run -p report -- --check                   fail if a file is not what that would write
 //!     cargo run -p report -- --plots out/ladder.json   draw the plots of a result file beside it
 
+#[path = "../../../benches/support/program.rs"]
+mod program;
+
 use anyhow::{bail, Context, Result};
 use clap::Parser;
 use report::record::{write_whole, Report};
@@ -108,22 +111,5 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() {
-                ExitCode::FAILURE
-            } else {
-                ExitCode::SUCCESS
-            };
-        }
-    };
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("report: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::main_of("report", run)
 }
