@@ -35,8 +35,44 @@ const LADDER_RUNGS: &str = "ladder-rungs";
 /// A few figures of several kinds, for the first page.
 const HIGHLIGHTS: &str = "highlights";
 
-/// A report and the name of its file, without the extension.
+/// A report and its name, which its plots begin with: the folder of its GPU and its file, `h200-layers`.
 type Named = (String, Report);
+
+/// The GPUs of the reports, the one that was measured last first.
+fn gpus(reports: &[Named]) -> Vec<&str> {
+    let mut newest: BTreeMap<&str, &str> = BTreeMap::new();
+    for (_, report) in reports {
+        let date = newest.entry(&report.gpu).or_default();
+        *date = (*date).max(report.date.as_str());
+    }
+    let mut gpus: Vec<&str> = newest.keys().copied().collect();
+    gpus.sort_by_key(|gpu| std::cmp::Reverse(newest[gpu]));
+    gpus
+}
+
+/// What `write` has to say of each GPU: that of the last one openly, that of the others folded away.
+fn by_gpu(reports: &[Named], write: impl Fn(&mut String, &[&Named])) -> String {
+    let mut text = String::from("\n");
+    let mut first = true;
+    for gpu in gpus(reports) {
+        let of_gpu: Vec<&Named> = reports.iter().filter(|(_, report)| report.gpu == gpu).collect();
+        let mut part = String::new();
+        write(&mut part, &of_gpu);
+        if part.is_empty() {
+            continue;
+        }
+        match std::mem::replace(&mut first, false) {
+            true => text += &part,
+            false => {
+                let _ = writeln!(text, "<details><summary>{gpu}</summary>\n\n{part}</details>\n");
+            }
+        }
+    }
+    if first {
+        text += "No results are committed yet.\n\n";
+    }
+    text
+}
 
 /// The part of a report with rows of one kind, or `None` if it has none.
 fn of_kind(report: &Report, kind: &str) -> Option<Report> {
@@ -79,52 +115,52 @@ pub fn fill(text: &str, reports: &[Named], plots: &str) -> Result<String> {
 }
 
 fn block(kind: &str, reports: &[Named], plots: &str) -> String {
-    let mut text = String::from("\n");
     if kind == HIGHLIGHTS {
-        highlights(&mut text, reports);
-        return text;
+        return by_gpu(reports, highlights);
     }
     let rows = match kind {
         TRANSPOSE_STEPS => "transpose",
         LADDER_RUNGS => "ladder",
         _ => kind,
     };
-    for (name, report) in reports {
-        let Some(report) = of_kind(report, rows) else {
-            continue;
-        };
-        let _ = writeln!(
-            text,
-            "{}, driver {}, CUDA {}, cuBLAS {}{}, {}: `{}`\n",
-            report.gpu,
-            report.driver,
-            report.cuda,
-            report.cublas,
-            match report.sm_clock_mhz {
-                0.0 => String::new(), // not a matter of speed
-                clock => format!(", {clock} MHz"),
-            },
-            report.date.split('T').next().unwrap_or_default(),
-            report.command
-        );
-        match kind {
-            "ladder" => ladder(&mut text, name, &report, plots),
-            LADDER_RUNGS => ladder_rungs(&mut text, name, &report, plots),
-            "sustained" => sustained(&mut text, &report),
-            "transpose" => transpose(&mut text, name, &report, plots),
-            "linear" | "mlp" | "graph" => layers(&mut text, name, kind, &report, plots),
-            TRANSPOSE_STEPS => transpose_steps(&mut text, &report),
-            _ => {
-                summary(&mut text, &report);
-                text += &table(&report.rows, &COLUMNS);
-                text.push('\n');
+    by_gpu(reports, |text, reports| {
+        for (name, report) in reports {
+            if let Some(report) = of_kind(report, rows) {
+                tables(text, kind, name, &report, plots);
             }
         }
+    })
+}
+
+/// Where and how a report was measured, then its rows, all of one kind.
+fn tables(text: &mut String, kind: &str, name: &str, report: &Report, plots: &str) {
+    let _ = writeln!(
+        text,
+        "{}, driver {}, CUDA {}, cuBLAS {}{}, {}: `{}`\n",
+        report.gpu,
+        report.driver,
+        report.cuda,
+        report.cublas,
+        match report.sm_clock_mhz {
+            0.0 => String::new(), // not a matter of speed
+            clock => format!(", {clock} MHz"),
+        },
+        report.date.split('T').next().unwrap_or_default(),
+        report.command
+    );
+    match kind {
+        "ladder" => ladder(text, name, report, plots),
+        LADDER_RUNGS => ladder_rungs(text, name, report, plots),
+        "sustained" => sustained(text, report),
+        "transpose" => transpose(text, name, report, plots),
+        "linear" | "mlp" | "graph" => layers(text, name, kind, report, plots),
+        TRANSPOSE_STEPS => transpose_steps(text, report),
+        _ => {
+            summary(text, report);
+            *text += &table(&report.rows, &COLUMNS);
+            text.push('\n');
+        }
     }
-    if text == "\n" {
-        text += "No results are committed yet.\n\n";
-    }
-    text
 }
 
 /// Every plot that the blocks show, by file name.
@@ -238,7 +274,7 @@ fn ladder_rungs(text: &mut String, name: &str, report: &Report, plots: &str) {
 }
 
 /// A table with a column a precision: products beside cuBLAS, a layer and networks beside candle; then transposition.
-fn highlights(text: &mut String, reports: &[Named]) {
+fn highlights(text: &mut String, reports: &[&Named]) {
     const PRECISIONS: [&str; 2] = ["fp32-strict", "fp32"];
     const SQUARE: usize = 4096;
     const LAYERS: [(&str, &str); 3] = [
@@ -287,10 +323,10 @@ fn highlights(text: &mut String, reports: &[Named]) {
         ));
     }
     lines.retain(|(_, cells)| cells.iter().any(Option::is_some));
-    if lines.is_empty() {
-        *text += "No results are committed yet.\n\n";
+    let Some((_, report)) = reports.first().filter(|_| !lines.is_empty()) else {
         return;
-    }
+    };
+    let _ = writeln!(text, "{}:\n", report.gpu);
     let _ = writeln!(text, "| | `{}` | `{}` |\n|---|---:|---:|", PRECISIONS[0], PRECISIONS[1]);
     for (what, cells) in lines {
         let cells = cells.map(|cell| cell.unwrap_or_default());

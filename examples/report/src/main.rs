@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The generated blocks of the documents, from benches/results/*.json.
+/// The generated blocks of the documents, from benches/results/GPU/*.json.
 #[derive(Parser, Debug)]
 #[command(name = "report")]
 struct Arguments {
@@ -30,28 +30,42 @@ struct Arguments {
     plots: Vec<PathBuf>,
 }
 
-/// Files of `folder` with this extension, by name; none where there is no such folder.
-fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+/// What `folder` has, by name; nothing where there is no such folder.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|found| found == extension) {
-            paths.push(path);
-        }
+        paths.push(entry?.path());
     }
     paths.sort();
+    Ok(paths)
+}
+
+/// Files of `folder` with this extension, by name.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut paths = entries(folder)?;
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    Ok(paths)
+}
+
+/// Folders of `folder`, by name.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = entries(folder)?;
+    paths.retain(|path| path.is_dir());
     Ok(paths)
 }
 
 /// Every file that is generated in whole or in part, with the text that it should have.
 fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut reports = Vec::new();
-    for path in files(&root.join("benches/results"), "json")? {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        reports.push((name, Report::read(&path)?));
+    for folder in folders(&root.join("benches/results"))? {
+        let gpu = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for path in files(&folder, "json")? {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            reports.push((format!("{gpu}-{name}"), Report::read(&path)?));
+        }
     }
     let mut generated: Vec<(PathBuf, String)> = Vec::new();
     for (name, svg) in blocks::plots(&reports)? {

@@ -91,6 +91,24 @@ fn blocks_are_filled_once_and_for_all_and_the_rest_stays() {
 }
 
 #[test]
+fn the_gpu_that_was_measured_last_is_shown_and_the_others_are_folded_away() {
+    let of = |gpu: &str, date: &str| Report {
+        gpu: gpu.into(),
+        date: date.into(),
+        ..report()
+    };
+    let reports = [
+        ("a-ladder".to_string(), of("GPU A", "2026-01-01T00:00:00Z")),
+        ("b-ladder".to_string(), of("GPU B", "2026-02-01T00:00:00Z")),
+    ];
+    let text = "<!-- generated: ladder -->\n<!-- end of generated -->\n";
+    let filled = blocks::fill(text, &reports, "plots").unwrap();
+    let at = |what: &str| filled.find(what).unwrap_or_else(|| panic!("no {what} in {filled}"));
+    assert!(at("plots/b-ladder-bars.svg") < at("<details><summary>GPU A</summary>"));
+    assert!(at("<details>") < at("plots/a-ladder-bars.svg") && at("plots/a-ladder-bars.svg") < at("</details>"));
+}
+
+#[test]
 fn a_pass_beforehand_is_stated_beside_the_product() {
     let mut report = report();
     report.rows[2].prepare_us = Some(10.0);
