@@ -31,6 +31,7 @@ struct ExactOperand {
     int64_t row_stride, k_stride;
     int rows;
     bool vectors;                   // k_stride is 1, and rows start on 16 bytes
+    bool row_vectors;               // row_stride is 1, and every fourth row starts on 16 bytes at every k
 
     // Past the last row: that one, whose sums nobody takes.
     __device__ __forceinline__ const float* at(int row, int k) const {
@@ -101,55 +102,72 @@ struct NeighbourRows {
     __device__ __forceinline__ void go_on(const ExactOperand&, int k) { first += k; }
 };
 
-// What kinds of numbers there are in a part of an operand, for all lanes of a warp.
-struct Kinds {
-    bool negative, positive, zero, infinite, nan;
+// Kinds of numbers, as bits.
+enum Kind : unsigned { kNegative = 1, kPositive = 2, kZero = 4, kInfinite = 8, kNotANumber = 16, kUnseen = 32 };
+
+// Whether sums that are Inf stay what they are, whichever products of numbers of these kinds are added.
+__device__ __forceinline__ bool infinities_stay(unsigned r, unsigned s, bool positive_sums, bool negative_sums) {
+    const auto both = [&](unsigned of_r, unsigned of_s) { return (r & of_r) != 0 && (s & of_s) != 0; };
+    if (((r | s) & kNotANumber) != 0 || both(kInfinite, kZero) || both(kZero, kInfinite)) return false;
+    if (((r | s) & kInfinite) == 0) return true;
+    const bool positive = both(kPositive, kPositive) || both(kNegative, kNegative);
+    const bool negative = both(kPositive, kNegative) || both(kNegative, kPositive);
+    return !(positive_sums && negative) && !(negative_sums && positive);
+}
+
+// The numbers that a lane has seen.
+struct Seen {
+    float low = 0.0f, high = 0.0f;
+    uint32_t least = ~0u, most = 0;   // of the bits without the sign, which are in the order of the numbers
+
+    __device__ __forceinline__ void see(float x) {
+        const uint32_t bits = __float_as_uint(fabsf(x));
+        low = fminf(low, x), high = fmaxf(high, x);
+        least = min(least, bits), most = max(most, bits);
+    }
+    __device__ __forceinline__ void see(const float4& x) { see(x.x), see(x.y), see(x.z), see(x.w); }
+
+    // The kinds that the warp has seen.
+    __device__ __forceinline__ unsigned kinds() const {
+        constexpr uint32_t kInfinity = 0x7F800000u;
+        const unsigned mine = (low < 0.0f ? kNegative : 0) | (high > 0.0f ? kPositive : 0) | (least == 0 ? kZero : 0) |
+                              (most == kInfinity ? kInfinite : 0) | (most > kInfinity ? kNotANumber | kInfinite : 0);
+        return __reduce_or_sync(kWholeWarp, mine);
+    }
 };
 
 // The kinds of numbers in ROWS rows of an operand, those of row_of(0 to ROWS - 1), from `first_k` to before `end_k`, with FLIGHT
-// loads of a lane under way together.
-template <int ROWS, int FLIGHT, typename ROW_OF>
-__device__ __forceinline__ Kinds kinds_of(const ExactOperand& from, const ROW_OF& row_of, int first_k, int end_k) {
-    constexpr uint32_t kSign = 0x80000000u, kInfinity = 0x7F800000u;
+// loads of a lane under way together. Four neighbours of row_of's from a multiple of four on are neighbours in the operand.
+// Where enough(kinds so far) says so after a row, it does without the others.
+template <int ROWS, int FLIGHT, typename ROW_OF, typename ENOUGH>
+__device__ __forceinline__ unsigned kinds_of(const ExactOperand& from, const ROW_OF& row_of, int first_k, int end_k,
+                                             const ENOUGH& enough) {
+    constexpr int kRowVectors = ROWS / kVector;
     const int lane = ptx::recompute(threadIdx.x) % kWarp;
-    float low = 0.0f, high = 0.0f;
-    uint32_t least = kInfinity, most = 0;   // of the bits without the sign, which are in the order of the numbers
-    const auto see = [&](float x) {
-        const uint32_t bits = __float_as_uint(x) & ~kSign;
-        low = fminf(low, x), high = fmaxf(high, x);
-        least = min(least, bits), most = max(most, bits);
-    };
-    if (from.vectors) {   // row after row, the lanes at neighbouring vectors
+    Seen seen;
+    if (from.vectors) {   // row after row, the lanes at neighbouring vectors of k
         const int vectors = (end_k - first_k) / kVector;
 #pragma unroll 1
         for (int row = 0; row < ROWS; ++row) {
             const float* at = from.at(row_of(row), first_k);
 #pragma unroll FLIGHT
-            for (int i = lane; i < vectors; i += kWarp) {
-                const float4 x = reinterpret_cast<const float4*>(at)[i];
-                see(x.x), see(x.y), see(x.z), see(x.w);
-            }
-            for (int k = vectors * kVector + lane; k < end_k - first_k; k += kWarp) see(at[k]);
+            for (int i = lane; i < vectors; i += kWarp) seen.see(reinterpret_cast<const float4*>(at)[i]);
+            for (int k = vectors * kVector + lane; k < end_k - first_k; k += kWarp) seen.see(at[k]);
+            if (enough(seen.kinds())) break;
         }
-    } else {   // the lanes at neighbouring rows
-        constexpr int kLanes = kWarp / ROWS;   // that share a row
+    } else if (from.row_vectors && __all_sync(kWholeWarp, row_of(lane % kRowVectors * kVector) + kVector <= from.rows)) {
+        constexpr int kLanes = kWarp / kRowVectors;   // that share their rows
+        const float* at = from.at(row_of(lane % kRowVectors * kVector), first_k + lane / kRowVectors);
+#pragma unroll FLIGHT
+        for (int k = first_k + lane / kRowVectors; k < end_k; k += kLanes, at += kLanes * from.k_stride)
+            seen.see(*reinterpret_cast<const float4*>(at));
+    } else {
+        constexpr int kLanes = kWarp / ROWS;
         const float* at = from.at(row_of(lane % ROWS), first_k + lane / ROWS);
 #pragma unroll FLIGHT
-        for (int k = first_k + lane / ROWS; k < end_k; k += kLanes, at += kLanes * from.k_stride) see(*at);
+        for (int k = first_k + lane / ROWS; k < end_k; k += kLanes, at += kLanes * from.k_stride) seen.see(*at);
     }
-    least = __reduce_min_sync(kWholeWarp, least);
-    most = __reduce_max_sync(kWholeWarp, most);
-    return {__any_sync(kWholeWarp, low < 0.0f) != 0, __any_sync(kWholeWarp, high > 0.0f) != 0, least == 0,
-            most == kInfinity, most > kInfinity};
-}
-
-// Whether sums that are Inf stay what they are, whichever products of numbers of these kinds are added.
-__device__ __forceinline__ bool infinities_stay(const Kinds& r, const Kinds& s, bool positive_sums, bool negative_sums) {
-    if (r.nan || s.nan || (r.infinite && s.zero) || (r.zero && s.infinite)) return false;
-    if (!r.infinite && !s.infinite) return true;
-    const bool positive = (r.positive && s.positive) || (r.negative && s.negative);
-    const bool negative = (r.positive && s.negative) || (r.negative && s.positive);
-    return !(positive_sums && negative) && !(negative_sums && positive);
+    return seen.kinds();
 }
 
 // Adds products of R and S to the sums of ROWS rows by COLS columns. The K_LANES lanes that share these sums, of which this
@@ -245,14 +263,15 @@ struct ExactPart {
 };
 
 // Computes the sums of a part that are not finite again. `row_of(half, group)` is a row of R, `first_s` the first row of S,
-// k the length of the sums.
+// k the length of the sums, `of_r` the kinds of numbers in the rows of R, or kUnseen.
 //
 // Loads of 16 bytes cost the L1 a clock for each line that eight neighbouring lanes ask for. So where four neighbours in k of S
 // can be read at once in both operands (SHARED_ROWS), all lanes ask for the same row of S, and eight for the same row of R.
-// AHEAD turns of loads are under way together, and FLIGHT loads while it looks at the rest of the operands: both cost registers.
+// AHEAD turns of loads are under way together, and FLIGHT loads while it looks at the rest of the operands, which it does not
+// where FLIGHT is 0: both cost registers.
 template <int AHEAD, bool SHARED_ROWS, int FLIGHT, int COUNT, typename ROW_OF>
 __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOperand& s, const ROW_OF& row_of, int first_s,
-                                          int k, float (&x)[COUNT]) {
+                                          int k, unsigned& of_r, float (&x)[COUNT]) {
     using Part = ExactPart<COUNT>;
     constexpr int kColumns = Part::kColumns, kQuads = Part::kQuads, kGroups = Part::kGroups;
     constexpr int kFew = 4;   // rows or columns; more than about these take longer one by one than all at once
@@ -272,13 +291,23 @@ __device__ __forceinline__ void recompute(const ExactOperand& r, const ExactOper
     bad_cols = __reduce_or_sync(kWholeWarp, bad_cols);
     if (bad_rows == 0) return;
     const int rows = __popc(bad_rows), cols = __popc(bad_cols);
-    // Whether Inf stays Inf in all sums of the part.
+    // Whether Inf stays Inf in all sums of the part. A glance says no soon, where the answer is no; what is seen of R, which is
+    // the same for all parts, is kept.
     const auto stays = [&](int first_k, bool positive, bool negative) {
-        constexpr int kRows = 2 * kGroups;
-        const Kinds of_r =
-            kinds_of<kRows, FLIGHT>(r, [&](int row) { return row_of(row / kGroups, row % kGroups); }, first_k, k);
-        const Kinds of_s = kinds_of<2 * COUNT, FLIGHT>(s, [&](int row) { return first_s + row; }, first_k, k);
-        return infinities_stay(of_r, of_s, positive, negative);
+        if constexpr (FLIGHT == 0) return false;
+        constexpr int kGlance = kWarp * kVector, kRows = 2 * kGroups;
+        const auto row_of_r = [&](int row) { return row_of(row / kGroups, row % kGroups); };
+        const auto row_of_s = [&](int row) { return first_s + row; };
+        const auto all = [](unsigned) { return false; };
+        const auto change = [&](unsigned of_s) { return !infinities_stay(of_r, of_s, positive, negative); };
+        if (of_r == kUnseen) {
+            const int end = min(first_k + kGlance, k);
+            const unsigned glance = kinds_of<kRows, 1>(r, row_of_r, first_k, end, all);
+            const unsigned of_s = kinds_of<2 * COUNT, 1>(s, row_of_s, first_k, end, all);
+            if (!infinities_stay(glance, of_s, positive, negative)) return false;
+            of_r = kinds_of<kRows, FLIGHT>(r, row_of_r, 0, k, all);
+        }
+        return !change(0) && !change(kinds_of<2 * COUNT, FLIGHT>(s, row_of_s, first_k, k, change));
     };
     const auto nobody_looks = [](int, bool, bool) { return false; };   // where it is not worth it
     // Where a sum starts: what nobody asks for is NaN, so that nobody waits for it.

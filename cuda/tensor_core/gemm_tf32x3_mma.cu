@@ -309,13 +309,14 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const ffma_gemm::Wo
     if (all_finite(reinterpret_cast<FlatSums<SHAPE>&>(sums))) return;
     const auto operand = [&](const ffma_gemm::Source& from) {
         const float* data = from.data + work.k_begin * from.k_stride;
-        return ExactOperand{data, from.row_stride, from.k_stride, from.rows, from.along_k() && from.vectors()};
+        return ExactOperand{data, from.row_stride, from.k_stride, from.rows, from.along_k() && from.vectors(), false};
     };
     const ExactOperand a = operand(ffma_gemm::Source::of_a(args, work.batch));
     const ExactOperand b = operand(ffma_gemm::Source::of_b(args, work.batch));
     visit_sums<SHAPE, kPart>(sums, row, col, [&](int first_row, int first_col, float (&x)[kPart]) {
         const auto row_of = [&](int half, int group) { return first_row + half * 8 + group; };
-        recompute<kAhead, false, kFlight>(a, b, row_of, first_col, work.k_end - work.k_begin, x);
+        unsigned of_a = kUnseen;   // rows change from part to part
+        recompute<kAhead, false, kFlight>(a, b, row_of, first_col, work.k_end - work.k_begin, of_a, x);
     });
 }
 

@@ -399,21 +399,23 @@ __device__ __forceinline__ void repair(const GemmArgs& args, const Place<CONFIG>
     constexpr bool kCrowded = CONFIG::ACCUMULATORS > 64;
     constexpr int kPart = kCrowded && CONFIG::MAJOR == Major::kRows ? 4 : 8;
     constexpr bool kSharedRows = CONFIG::MAJOR == Major::kK && CONFIG::S_MAJOR == Major::kK;
-    constexpr int kAhead = kCrowded || CONFIG::S_MAJOR == Major::kRows ? 1 : 2, kFlight = 4;
+    constexpr int kAhead = kCrowded || CONFIG::S_MAJOR == Major::kRows ? 1 : 2;
+    constexpr int kFlight = kCrowded && CONFIG::MAJOR == Major::kRows ? 0 : 4;
     if (all_finite(sum)) return;
     const auto operand = [&](const GemmOperand& from, Major major, int rows, int64_t row_stride, int64_t k_stride) {
         if (major == Major::kK) k_stride = 1;
         else row_stride = 1;
         const float* data = static_cast<const float*>(from.data) + batch_offset(args, from, batch) + k_begin * k_stride;
-        return ExactOperand{data, row_stride, k_stride, rows, major == Major::kK};
+        return ExactOperand{data, row_stride, k_stride, rows, major == Major::kK, major == Major::kRows};
     };
     const auto a = [&](Major major) { return operand(args.a, major, args.m, args.a.row_stride, args.a.col_stride); };
     const auto b = [&](Major major) { return operand(args.b, major, args.n, args.b.col_stride, args.b.row_stride); };
     const ExactOperand r = CONFIG::SWAPPED ? b(CONFIG::MAJOR) : a(CONFIG::MAJOR);
     const ExactOperand s = CONFIG::SWAPPED ? a(CONFIG::S_MAJOR) : b(CONFIG::S_MAJOR);
     const auto row_of = [&](int half, int group) { return row_r + place.row(half, group); };
+    unsigned of_r = kUnseen;
     visit_parts<kPart>(sum, [&](int part, float (&x)[kPart]) {
-        recompute<kAhead, kSharedRows, kFlight>(r, s, row_of, row_s + part * 2 * kPart, k_end - k_begin, x);
+        recompute<kAhead, kSharedRows, kFlight>(r, s, row_of, row_s + part * 2 * kPart, k_end - k_begin, of_r, x);
     });
 }
 
