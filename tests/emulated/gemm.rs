@@ -7,6 +7,7 @@ use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::schedule::cut::Cut;
 use candle_sgemm::gemm::schedule::work_queue::HEAD_BYTES;
 use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision};
 use candle_sgemm::transpose::TransposePlan;
@@ -232,7 +233,7 @@ impl Case {
             beta: scalars + 4,
         };
         // Old contents of the workspace may be anything; counters are 0.
-        let counted = matches!(kernel.split_k, SplitK::WorkQueue(_));
+        let counted = plan.cut.counts();
         let workspace = match plan.workspace_bytes {
             0 => 0,
             bytes => {
@@ -261,6 +262,12 @@ impl Case {
         launch.cluster = [plan.cluster(), 1, 1];
         launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
         launch.early = kernel.starts_early() && self.target == Target::Hopper;
+        if matches!(plan.cut, Cut::StreamK(_)) {
+            // Blocks draw their numbers as they start. A launch starts early only when all blocks of the one before it have
+            // started, and so drawn; the last of them has set the counter back.
+            let ticket = workspace - HEAD_BYTES as u64;
+            launch.early_atomics.push(ticket..ticket + size_of::<u32>() as u64);
+        }
         launch.limit = self.limit;
         launch.coverage = true;
         launch.resident = 1 + rng.random_range(0..8usize);

@@ -10,6 +10,7 @@ use crate::parse::SHARED_BASE;
 use crate::shadow::{Access, View};
 use crate::tensor::{self, Descriptor, Eight, Number};
 use crate::tma::{Swizzle, TensorMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Where shared, local and parameter memory lie for generic addresses.
@@ -488,7 +489,11 @@ impl Machine<'_> {
             ));
         }
         let (index, offset) = self.memory.find(address, bytes, hint)?;
-        if self.launch.early && w.clock[lane as usize].get(w.block, 0) == 0 {
+        let allowed = |range: &Range<u64>| range.start <= address && address + u64::from(bytes) <= range.end;
+        if self.launch.early
+            && w.clock[lane as usize].get(w.block, 0) == 0
+            && !(access.rmw && self.launch.early_atomics.iter().any(allowed))
+        {
             return Err(Fault::new(
                 Kind::BeforeGridWait,
                 "global memory is used before griddepcontrol.wait, while an earlier kernel may still run",

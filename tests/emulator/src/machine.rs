@@ -9,6 +9,7 @@ use crate::shadow::Cell;
 use crate::tensor::Arithmetic;
 use crate::tma::{Swizzle, TensorMap};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A kernel's argument.
@@ -50,6 +51,8 @@ pub struct Launch {
     /// Whether the kernel may start before earlier kernels on its stream end: then it must not touch memory before it has
     /// waited for them.
     pub early: bool,
+    /// Global memory whose atomics may come before that wait. The caller has a reason why earlier kernels are done with it.
+    pub early_atomics: Vec<Range<u64>>,
     /// Clusters that are there at a time, at most; the next one starts when one has ended.
     pub resident: usize,
     /// Warp instructions after which a launch is given up.
@@ -72,6 +75,7 @@ impl Launch {
             dynamic_shared: 0,
             params: Vec::new(),
             early: false,
+            early_atomics: Vec::new(),
             resident: 8,
             limit: 1 << 34,
             poison: false,

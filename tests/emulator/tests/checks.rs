@@ -619,6 +619,28 @@ fn an_early_launch_waits_before_it_touches_memory() {
 }
 
 #[test]
+fn only_declared_atomics_come_before_that_wait() {
+    let go = |body: &str| {
+        outcome(|| {
+            let mut attempt = Try::new(body);
+            let counters = attempt.memory.upload(&[0; 8], Use::Any);
+            attempt.launch.early = true;
+            attempt.launch.early_atomics.push(counters..counters + 4);
+            attempt.launch.params[1] = counters.into();
+            attempt
+        })
+    };
+    assert_eq!(go("atom.relaxed.gpu.global.inc.u32 %r10, [%rd2], 63;"), None);
+    for other in [
+        "atom.relaxed.gpu.global.inc.u32 %r10, [%rd2+4], 63;",
+        "ld.relaxed.gpu.global.u32 %r10, [%rd2];",
+        "st.relaxed.gpu.global.u32 [%rd2], 0;",
+    ] {
+        assert_eq!(go(other), Some(Kind::BeforeGridWait), "{other}");
+    }
+}
+
+#[test]
 fn a_program_that_never_ends_is_given_up() {
     assert_eq!(block("A:\nbra A;"), Some(Kind::Livelock));
     assert_eq!(block("trap;"), Some(Kind::Trap));
