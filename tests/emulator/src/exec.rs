@@ -93,6 +93,7 @@ impl Machine<'_> {
                 budget -= 1;
                 steps += 1;
                 let instr = &code[pc as usize];
+                self.pc = pc;
                 let active = match instr.guard {
                     None => mask,
                     Some((p, negate)) => {
@@ -442,6 +443,14 @@ impl Machine<'_> {
         write: bool,
         access: Access,
     ) -> Check<bool> {
+        if self.watches_shared(offset, bytes) {
+            let how = match (access.rmw, write) {
+                (true, false) => "an atomic on",
+                (_, true) => "writes",
+                _ => "reads",
+            };
+            self.tell(w, slot, 1 << lane, format!("{how} {bytes} bytes at {offset:#x}"));
+        }
         let mut defined = true;
         let (grain, poison) = (self.grain, self.launch.poison);
         let view = self.view(w, lane);
@@ -498,6 +507,10 @@ impl Machine<'_> {
                 Kind::BeforeGridWait,
                 "global memory is used before griddepcontrol.wait, while an earlier kernel may still run",
             ));
+        }
+        if self.watches_global(address, bytes) {
+            let how = if write { "writes" } else { "reads" };
+            self.tell(w, w.slot, 1 << lane, format!("{how} {bytes} bytes at {address:#x}"));
         }
         let grain = self.entry.grain[1];
         let view = self.view(w, lane);
@@ -1106,6 +1119,12 @@ impl Machine<'_> {
             Op::Bra { .. } | Op::Nop | Op::SetMaxReg => {}
             Op::Exit => {
                 self.idle = 0;
+                for bulk in w.bulks.iter().filter(|bulk| active >> bulk.lane & 1 == 1) {
+                    if w.clock[bulk.lane as usize].get(w.block, bulk.components[0]) < bulk.last {
+                        let text = "a thread ends, and a bulk copy of its may still read shared memory, which its block may leave";
+                        return at_lane(Err(Fault::new(Kind::Unfinished, text)), bulk.lane);
+                    }
+                }
                 let mut known = Known::default();
                 self.release_into(&mut known, w, active);
                 w.live &= !active;
@@ -1575,7 +1594,20 @@ impl Machine<'_> {
         barrier.arrived += 32;
         barrier.votes[0] += vote[0];
         barrier.votes[1] += vote[1];
-        let generation = barrier.generation;
+        let (generation, arrived) = (barrier.generation, barrier.arrived);
+        if self.watches_barrier(id) {
+            let how = if kind == BarKind::Arrive {
+                "arrives at"
+            } else {
+                "comes to"
+            };
+            self.tell(
+                w,
+                w.slot,
+                live,
+                format!("{how} barrier {id}, where {arrived} threads are now"),
+            );
+        }
         if kind != BarKind::Arrive {
             for lane in lanes(live) {
                 w.why[lane as usize] = Why::Bar { id, generation };
@@ -1685,8 +1717,19 @@ impl Machine<'_> {
                         }
                         barrier.pending -= many;
                         let phase = barrier.phase;
+                        let (pending, missing) = (barrier.pending, barrier.bytes);
+                        if self.watches_shared(at, 8) {
+                            let what = format!(
+                                "arrives {many} times and announces {bytes} bytes; phase {phase} waits for {pending} arrivals and \
+                                 {missing} bytes"
+                            );
+                            self.tell(w, slot, same, what);
+                        }
                         if *release && many > 0 {
-                            let mut known = std::mem::take(&mut barrier.known);
+                            let barrier = self.block_mut(slot).mbars.get_mut(&at);
+                            let mut known = barrier
+                                .map(|barrier| std::mem::take(&mut barrier.known))
+                                .unwrap_or_default();
                             self.release_into(&mut known, w, same);
                             if let Some(barrier) = self.block_mut(slot).mbars.get_mut(&at) {
                                 barrier.known = known;
@@ -1773,6 +1816,14 @@ impl Machine<'_> {
         let component = self.new_component(slot)?;
         let access = self.ordinary(w, lane, true, false);
         let _ = self.shared_access(w, lane, (slot, at), 8, true, access)?;
+        if self.watches_shared(at, 8) {
+            self.tell(
+                w,
+                slot,
+                1 << lane,
+                format!("initialises the mbarrier for {count} arrivals"),
+            );
+        }
         let owner = self.thread_component(w.index * 32 + lane);
         self.block_mut(slot).mbars.insert(
             at,
@@ -1840,6 +1891,16 @@ impl Machine<'_> {
             };
             for lane in lanes(same) {
                 at_lane(self.knows_barrier(w, lane, slot, at, read), lane)?;
+            }
+            if self.watches_shared(at, 8) {
+                let parity = parities[first] & 1;
+                let answer = if phase % 2 != parity { "goes on" } else { "has to wait" };
+                self.tell(
+                    w,
+                    slot,
+                    same,
+                    format!("waits for parity {parity} in phase {phase}: {answer}"),
+                );
             }
             if phase % 2 != parities[first] & 1 {
                 yes |= same;
@@ -2125,14 +2186,16 @@ impl Machine<'_> {
     }
 
     fn bulk_group(&mut self, w: &mut Warp, lane: u32) -> Check<([u32; 2], u32)> {
-        if let Some(bulk) = w.bulks.iter().find(|bulk| bulk.lane == lane) {
-            return Ok((bulk.components, bulk.committed + 1));
+        if let Some(bulk) = w.bulks.iter_mut().find(|bulk| bulk.lane == lane) {
+            bulk.last = bulk.committed + 1;
+            return Ok((bulk.components, bulk.last));
         }
         let components = [self.new_component(w.slot)?, self.new_component(w.slot)?];
         w.bulks.push(Bulk {
             lane,
             components,
             committed: 0,
+            last: 1,
         });
         Ok((components, 1))
     }
@@ -2192,6 +2255,14 @@ impl Machine<'_> {
         write: bool,
         access: Access,
     ) -> Check<()> {
+        if self.watches_shared(offset, bytes) {
+            let how = if write {
+                "asks for a bulk copy of"
+            } else {
+                "has a bulk copy or wgmma read"
+            };
+            self.tell(w, slot, 1 << lane, format!("{how} {bytes} bytes at {offset:#x}"));
+        }
         let grain = self.grain;
         let view = self.view(w, lane);
         let block = self.blocks[slot].as_mut().expect("a resident block");

@@ -1,6 +1,6 @@
 //! The kernels as PTX: nvcc makes it, without a GPU, and what it made is kept below `target/`.
 
-use ptx_emulator::Module;
+use ptx_emulator::{Module, Watch};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -66,8 +66,28 @@ pub fn skipped(test: &str) -> bool {
     true
 }
 
+/// The barrier or byte whose story a failing run tells: `CANDLE_SGEMM_EMULATED_TRACE`.
+pub fn watched() -> Option<Watch> {
+    static WATCHED: OnceLock<Option<Watch>> = OnceLock::new();
+    *WATCHED.get_or_init(|| {
+        let text = env::var("CANDLE_SGEMM_EMULATED_TRACE").ok()?;
+        Some(text.parse().expect("CANDLE_SGEMM_EMULATED_TRACE"))
+    })
+}
+
 fn cuda() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")
+}
+
+/// `target/tmp`, where cargo keeps the files of tests; its examples are not told of it.
+pub fn kept() -> PathBuf {
+    const UP: usize = 3; // from target/PROFILE/FOLDER/PROGRAM
+    let program = env::current_exe().expect("a program knows its own path");
+    let target = || program.ancestors().nth(UP).map(|target| target.join("tmp"));
+    option_env!("CARGO_TARGET_TMPDIR")
+        .map(PathBuf::from)
+        .or_else(target)
+        .unwrap_or_else(env::temp_dir)
 }
 
 /// A number that changes with any header.
@@ -110,7 +130,7 @@ pub fn from_source(source: &Path, name: &str, target: Target) -> String {
         nvcc,
     )
         .hash(&mut hasher);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ptx");
+    let folder = kept().join("ptx");
     fs::create_dir_all(&folder).expect("target/tmp");
     let kept = folder.join(format!(
         "{}-{}-{:016x}.ptx",
