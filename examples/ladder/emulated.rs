@@ -9,6 +9,7 @@ use anyhow::{bail, Result};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::spec::Arithmetic;
 use candle_sgemm::gemm::{KernelSpec, Plan, Precision};
+use candle_sgemm::transpose::kernels::Moves;
 use kernels::ptx::{module, nvcc, Target};
 use kernels::transpositions::View;
 use kernels::{gemm, transpositions};
@@ -88,7 +89,7 @@ pub fn products(arguments: &Arguments, cases: &[Case], kernels: &[&'static Kerne
             for plan in Plan::variants(spec, plan.problem, &DEVICE) {
                 let mut product = gemm::Case::new(plan, Target::Hopper, DEVICE, 0, emulation.seed);
                 product.watch = emulation.trace.or(product.watch);
-                tally.check(&format!("{plan} on {case}"), emulation.seed, |schedule| {
+                tally.check(&plan.to_string(), emulation.seed, |schedule| {
                     product.check(schedule).map(|(_, report)| report)
                 });
             }
@@ -99,6 +100,9 @@ pub fn products(arguments: &Arguments, cases: &[Case], kernels: &[&'static Kerne
 
 /// Every kernel on shapes around its tile, or on those asked for, for every size of elements.
 pub fn transpositions(arguments: &TransposeArguments) -> Result<()> {
+    /// Bytes of an element that a tensor can have.
+    const LARGEST: usize = 8;
+    const GAP: usize = 16;
     let mut tally = Tally::new()?;
     let emulation = arguments.emulation;
     let text = arguments
@@ -118,14 +122,22 @@ pub fn transpositions(arguments: &TransposeArguments) -> Result<()> {
     for kernel in arguments.kernels()? {
         let module = module(kernel.file, Target::Hopper);
         for dims in &shapes {
-            for instance in kernel.instances {
+            for instance in kernel
+                .instances
+                .iter()
+                .filter(|instance| instance.element_size <= LARGEST)
+            {
                 let mut strides = vec![1; dims.len()];
                 for i in (1..dims.len()).rev() {
                     strides[i - 1] = strides[i] * dims[i];
                 }
                 let mut order: Vec<usize> = (0..dims.len()).collect();
                 let last = order.len() - 1;
-                order.swap(last - 1, last);
+                match kernel.moves {
+                    Moves::Matrices => order.swap(last - 1, last),
+                    // Rows with something between them: otherwise there is nothing for a kernel to do.
+                    Moves::Rows => strides[..last].iter_mut().for_each(|stride| *stride += GAP * dims[0]),
+                }
                 let view = View {
                     dims: dims.clone(),
                     strides,
@@ -141,7 +153,7 @@ pub fn transpositions(arguments: &TransposeArguments) -> Result<()> {
                         continue;
                     }
                 };
-                let name = format!("{plan} on {dims:?} of {} bytes", instance.element_size);
+                let name = plan.to_string();
                 let mut case = transpositions::Case::new(plan, Target::Hopper, view, emulation.seed);
                 case.watch = emulation.trace.or(case.watch);
                 tally.check(&name, emulation.seed, |schedule| case.run(&module, schedule));

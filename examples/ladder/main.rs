@@ -8,7 +8,7 @@
 //!
 //! Without a GPU, but with nvcc, in the emulator of docs/emulation.md; nothing is measured:
 //!
-//!     cargo run --release --example ladder -- --device emulated --kernels ffma_kmajor_64x64_sm90 --shapes 70x70x200
+//!     cargo run --release --example ladder -- --device emulated --kernels ffma_kmajor_64x64_sm90 --layout nt --shapes 70x70x200
 //!     cargo run --release --example ladder -- transpose --device emulated --kernels transpose_06
 
 #[path = "../../benches/support/mod.rs"]

@@ -9,7 +9,8 @@ mod broken;
 mod kernels;
 mod mutants;
 
-use candle_sgemm::gemm::TABLE;
+use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::transpose;
 use kernels::ptx::Target;
 use kernels::{gemm, ptx, transpositions};
@@ -275,4 +276,74 @@ fn stages_that_change_between_sets_are_found() {
         }
     }
     panic!("not found");
+}
+
+/// Seconds that this thread has had a processor, where the system says it; else seconds of the clock.
+fn busy_seconds() -> f64 {
+    static STARTED: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    match text
+        .split(' ')
+        .next()
+        .and_then(|nanoseconds| nanoseconds.parse::<f64>().ok())
+    {
+        Some(nanoseconds) => nanoseconds * 1e-9,
+        None => STARTED.get_or_init(Instant::now).elapsed().as_secs_f64(),
+    }
+}
+
+/// How fast the emulator is on one processor, all checks on: `cargo test --test emulated how_fast -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn how_fast() {
+    if ptx::skipped("how_fast") {
+        return;
+    }
+    const RUNS: u64 = 3;
+    let kernels = [
+        ("sgemm_13_warp_tiled", Target::Ampere),
+        ("ffma_pipelined_128x128", Target::Ampere),
+        ("ffma_kmajor_64x64_sm90", Target::Hopper),
+        ("ffma_specialized_128x128_nt_sm90", Target::Hopper),
+        ("gemm_tf32_mma_64x64", Target::Ampere),
+        ("gemm_tf32x3_mma_64x64", Target::Ampere),
+        ("gemm_tf32_sm90_128x128_tn", Target::Hopper),
+        ("gemm_tf32x3_sm90_64x64_nt", Target::Hopper),
+    ];
+    for (name, target) in kernels.into_iter().filter(|(name, _)| chosen(name)) {
+        let (m, n, k) = (256, 256, 256);
+        let (rows, cols) = (OperandLayout::row_major(k), OperandLayout::col_major(k));
+        let mut problem = GemmProblem::new(m, n, k, rows, cols);
+        if name.contains("_tn") {
+            problem.a = OperandLayout::col_major(m);
+            problem.b = OperandLayout::row_major(n);
+        }
+        if name.contains("tf32_") {
+            problem.precision = Precision::Tf32;
+        }
+        let device = DeviceInfo {
+            sm_count: 4,
+            ..target.device()
+        };
+        let plan = Plan::named(name, &problem, &device).expect("a problem for this kernel");
+        let case = gemm::Case::new(plan, target, device, 0, 1);
+        let module = ptx::module(plan.kernel.file, target);
+        let began = busy_seconds();
+        let (mut instructions, mut multiply_adds) = (0, 0);
+        for seed in 0..RUNS {
+            let order = ptx_emulator::Order::Random;
+            let (_, report) = case
+                .run(&module, Schedule { order, seed })
+                .expect("a kernel that is right");
+            instructions += report.thread_instructions;
+            multiply_adds += report.tensor_multiply_adds;
+        }
+        let seconds = busy_seconds() - began;
+        let rate = |many: u64| many as f64 * 1e-6 / seconds;
+        println!(
+            "{name}: {:.0} million thread instructions a second, {:.0} million tensor multiply-adds",
+            rate(instructions),
+            rate(multiply_adds)
+        );
+    }
 }

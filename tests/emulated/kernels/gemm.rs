@@ -548,13 +548,9 @@ pub fn draw(
     const TRIES: usize = 400;
     const REPACKED: f64 = 0.3;
     for _ in 0..TRIES {
-        let base = match target {
-            Target::Ampere => DeviceInfo::A100,
-            Target::Hopper => DeviceInfo::H100,
-        };
         let device = DeviceInfo {
             sm_count: [1, 2, 3, 4, 8][rng.random_range(0..if deep { 2 } else { 5usize })],
-            ..base
+            ..target.device()
         };
         let (problem, offset) = draw_problem(rng, spec, most_work, deep);
         if problem.validate().is_err() {

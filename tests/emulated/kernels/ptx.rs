@@ -1,5 +1,6 @@
 //! The kernels as PTX: nvcc makes it, without a GPU, and what it made is kept below `target/`.
 
+use candle_sgemm::device::DeviceInfo;
 use ptx_emulator::{Module, Watch};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
@@ -24,6 +25,14 @@ impl Target {
         match self {
             Target::Ampere => "compute_80",
             Target::Hopper => "compute_90a",
+        }
+    }
+
+    /// A device that has it.
+    pub const fn device(self) -> DeviceInfo {
+        match self {
+            Target::Ampere => DeviceInfo::A100,
+            Target::Hopper => DeviceInfo::H100,
         }
     }
 

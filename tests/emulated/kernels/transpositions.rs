@@ -187,10 +187,7 @@ impl Case {
     /// A case for this kernel, if one is found.
     pub fn draw(rng: &mut StdRng, kernel: &'static TransposeKernel, target: Target, most_bytes: usize) -> Option<Case> {
         const TRIES: usize = 4000;
-        let device = match target {
-            Target::Ampere => DeviceInfo::A100,
-            Target::Hopper => DeviceInfo::H100,
-        };
+        let device = target.device();
         for _ in 0..TRIES {
             let device = DeviceInfo {
                 // Sometimes more than the L2 holds.

@@ -8,7 +8,7 @@ use crate::machine::{Bulk, Copy, Known, Machine, Mbarrier, Warp, Why};
 use crate::memory::Use;
 use crate::parse::SHARED_BASE;
 use crate::shadow::{Access, View};
-use crate::tensor::{self, Descriptor, Eight, Number};
+use crate::tensor::{Descriptor, Number, Rows};
 use crate::tma::{Swizzle, TensorMap};
 use std::ops::Range;
 use std::rc::Rc;
@@ -2509,36 +2509,17 @@ impl Machine<'_> {
         if wgmma.negate[0] != wgmma.negate[1] {
             a.iter_mut().flatten().for_each(Number::negate);
         }
-        let at_once = self.arithmetic.products[usize::from(size == 2)];
         let depth = depth as usize;
-        let eights =
-            |rows: &[[Number; 16]]| -> Option<Vec<Eight>> { rows.iter().map(|row| Eight::of(&row[..depth])).collect() };
-        let fast = match depth == 8 && at_once == 8 {
-            true => eights(&a).zip(eights(&b)),
-            false => None,
-        };
-        for (index, &d) in wgmma.d.iter().enumerate() {
-            let mut out = w.narrow[d as usize];
-            if !accumulate {
-                out = [0; 32];
+        let rows = Rows::new(a, depth, size == 4, self.arithmetic);
+        for (registers, columns) in wgmma.d.chunks_exact(4).zip(b.as_chunks::<8>().0) {
+            let mut sums = [[0; 32]; 4];
+            if accumulate {
+                sums = std::array::from_fn(|i| w.narrow[registers[i] as usize]);
             }
-            if let Some((a, b)) = &fast {
-                if out.iter().all(|&bits| f32::from_bits(bits).is_finite()) {
-                    let places = std::array::from_fn(|lane| {
-                        (lane / 4 + index / 2 % 2 * 8, index / 4 * 8 + lane % 4 * 2 + index % 2)
-                    });
-                    tensor::add_eight(a, b, &places, &mut out, self.arithmetic.fraction_bits);
-                    w.narrow[d as usize] = out;
-                    continue;
-                }
+            rows.multiply(columns, &mut sums);
+            for (&register, sums) in registers.iter().zip(sums) {
+                w.narrow[register as usize] = sums;
             }
-            for lane in 0..32 {
-                let row = lane / 4 + index / 2 % 2 * 8;
-                let column = index / 4 * 8 + lane % 4 * 2 + index % 2;
-                let c = if accumulate { f32::from_bits(out[lane]) } else { 0.0 };
-                out[lane] = tensor::dot(&a[row][..depth], &b[column][..depth], c, self.arithmetic, at_once).to_bits();
-            }
-            w.narrow[d as usize] = out;
         }
         self.report.tensor_multiply_adds += 16 * u64::from(wgmma.n) * depth as u64;
         for &register in wgmma.d.iter().chain(tags_a) {
@@ -2601,17 +2582,11 @@ impl Machine<'_> {
                 }
             }
         }
-        let c: Vec<Narrow> = mma.c.iter().map(|&c| self.narrow(w, c)).collect();
-        let at_once = self.arithmetic.products[usize::from(per_word == 2)];
-        let depth = mma.k as usize;
-        for (index, &d) in mma.d.iter().enumerate() {
-            let mut out = [0; 32];
-            for (lane, out) in out.iter_mut().enumerate() {
-                let (row, column) = (lane / 4 + index / 2 * 8, lane % 4 * 2 + index % 2);
-                let c = f32::from_bits(c[index][lane]);
-                *out = tensor::dot(&a[row][..depth], &b[column][..depth], c, self.arithmetic, at_once).to_bits();
-            }
-            self.put(w, d, &out, u32::MAX);
+        let rows = Rows::new(a, mma.k as usize, per_word == 1, self.arithmetic);
+        let mut sums = std::array::from_fn(|i| self.narrow(w, mma.c[i]));
+        rows.multiply(&b, &mut sums);
+        for (&d, sums) in mma.d.iter().zip(&sums) {
+            self.put(w, d, sums, u32::MAX);
         }
         self.report.tensor_multiply_adds += 16 * 8 * u64::from(mma.k);
     }
