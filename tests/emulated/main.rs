@@ -17,6 +17,7 @@ use kernels::{gemm, ptx, transpositions};
 use ptx_emulator::{Kind, Schedule};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -163,20 +164,6 @@ fn products(target: Target) {
     tally.conclude(&format!("products for {target:?}"), started);
 }
 
-#[test]
-fn every_product_kernel_for_hopper() {
-    if !ptx::skipped("every_product_kernel_for_hopper") {
-        products(Target::Hopper);
-    }
-}
-
-#[test]
-fn every_product_kernel_for_ampere() {
-    if !ptx::skipped("every_product_kernel_for_ampere") {
-        products(Target::Ampere);
-    }
-}
-
 fn movements(target: Target) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
@@ -206,17 +193,54 @@ fn movements(target: Target) {
 }
 
 #[test]
-fn every_transposition_kernel_for_hopper() {
-    if !ptx::skipped("every_transposition_kernel_for_hopper") {
-        movements(Target::Hopper);
-    }
+fn every_kernel_for_hopper() {
+    every_kernel("every_kernel_for_hopper", Target::Hopper);
 }
 
 #[test]
-fn every_transposition_kernel_for_ampere() {
-    if !ptx::skipped("every_transposition_kernel_for_ampere") {
-        movements(Target::Ampere);
+fn every_kernel_for_ampere() {
+    every_kernel("every_kernel_for_ampere", Target::Ampere);
+}
+
+#[test]
+#[ignore = "its instructions are Ampere's, as every_instruction_is_known finds"]
+fn every_kernel_for_ada() {
+    every_kernel("every_kernel_for_ada", Target::Ada);
+}
+
+#[test]
+#[ignore = "its instructions are Ampere's, as every_instruction_is_known finds"]
+fn every_kernel_for_blackwell() {
+    every_kernel("every_kernel_for_blackwell", Target::Blackwell);
+}
+
+fn every_kernel(test: &str, target: Target) {
+    if !ptx::skipped(test) {
+        products(target);
+        movements(target);
     }
+}
+
+/// The kernels for the architectures that have no run of their own are parsed, too: an instruction that the emulator lacks is
+/// named.
+#[test]
+fn every_instruction_is_known() {
+    if ptx::skipped("every_instruction_is_known") {
+        return;
+    }
+    let products = TABLE.iter().map(|spec| spec.file);
+    let files: BTreeSet<&str> = products
+        .chain(transpose::TABLE.iter().map(|kernel| kernel.file))
+        .collect();
+    let all: Vec<(&str, Target)> = [Target::Ada, Target::Blackwell]
+        .into_iter()
+        .flat_map(|target| files.iter().map(move |file| (*file, target)))
+        .filter(|(file, target)| target.has(file))
+        .collect();
+    in_parallel(all.len(), |i| {
+        let (file, target) = all[i];
+        ptx::module(file, target);
+    });
 }
 
 /// The fault that this crate once had: stages that take turns between sets of warps, their number no multiple of the sets'.

@@ -72,6 +72,11 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "left out: bar.warp.sync",
+        &["read(b[j], b_address, STEPS::b(j));"],
+        "it keeps the compiler from mixing reads and arithmetic; lanes exchange nothing",
+    ),
+    (
+        "left out: bar.warp.sync",
         &["produce<CONFIG>(args, r_map, s_map, shared, work);"],
         "it brings lanes together before an aligned barrier, at which the emulator lets them meet",
     ),
@@ -124,8 +129,17 @@ pub struct Kernel {
     lines: Vec<String>,
     /// Where the kernel's own lines begin.
     first: usize,
-    /// The text of the source around each line.
-    sources: Vec<String>,
+    /// Where each line comes from.
+    origins: Vec<Origin>,
+}
+
+/// A place in the source, and in the source of the function that it was inlined into.
+#[derive(Clone, Default)]
+struct Origin {
+    /// The line before, the line, and the line after it; then the same of the caller.
+    around: String,
+    /// Files and lines.
+    place: String,
 }
 
 impl Kernel {
@@ -145,24 +159,25 @@ impl Kernel {
         let files = all.iter().filter(|line| line.trim_start().starts_with(".file"));
         let kept = all[..head].iter().chain(&all[begin..end]).chain(files);
         let lines: Vec<String> = kept.map(|line| line.to_string()).collect();
-        let sources = sources(&all, &lines);
+        let origins = origins(&all, &lines);
         Kernel {
             lines,
             first: head,
-            sources,
+            origins,
         }
     }
 
-    /// The source's lines where a line comes from: the function's that was inlined, and its caller's.
+    /// The source's last line for a line, its caller's where it was inlined, and where both are.
     pub fn source(&self, line: u32) -> String {
-        let lines: Vec<&str> = self.sources[line as usize - 1].lines().map(str::trim).collect();
-        let own = lines.iter().skip(1).step_by(3).filter(|line| !line.is_empty());
-        own.copied().collect::<Vec<_>>().join(" < ")
+        let Origin { around, place } = &self.origins[line as usize - 1];
+        let own = around.lines().skip(1).step_by(3).map(str::trim);
+        let last = own.filter(|line| !line.is_empty()).last().unwrap_or_default();
+        format!("{place}: {last}")
     }
 
     /// Why a mutant is the same kernel, if it is.
     pub fn equivalent(&self, mutant: &Mutant) -> Option<&'static str> {
-        let around = &self.sources[mutant.line as usize - 1];
+        let around = &self.origins[mutant.line as usize - 1].around;
         EQUIVALENT
             .iter()
             .find(|(what, fragments, _)| {
@@ -219,30 +234,30 @@ impl Kernel {
     }
 }
 
-/// For each line of a kernel the source's line before, that line and the one after it; then the same of where it was inlined.
-fn sources(all: &[&str], lines: &[String]) -> Vec<String> {
-    let mut files: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+/// Where each line of a kernel comes from.
+fn origins(all: &[&str], lines: &[String]) -> Vec<Origin> {
+    let mut files: BTreeMap<u32, (String, Vec<String>)> = BTreeMap::new();
     for line in all.iter().filter(|line| line.trim_start().starts_with(".file")) {
         let mut words = line.split_whitespace().skip(1);
         let number = words.next().and_then(|word| word.parse().ok());
         let path = line.split('"').nth(1);
         if let (Some(number), Some(path)) = (number, path) {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            files.insert(number, text.lines().map(str::to_string).collect());
+            let name = path.rsplit('/').next().unwrap_or_default().to_string();
+            files.insert(number, (name, text.lines().map(str::to_string).collect()));
         }
     }
-    let around = |file: u32, line: usize| -> String {
-        let none = Vec::new();
-        let text = files.get(&file).unwrap_or(&none);
+    let origin = |file: u32, line: usize| -> Origin {
+        let none = Default::default();
+        let (name, text) = files.get(&file).unwrap_or(&none);
         let at = |line: usize| text.get(line).map_or("", String::as_str);
-        format!(
-            "{}\n{}\n{}",
-            at(line.wrapping_sub(2)),
-            at(line.wrapping_sub(1)),
-            at(line)
-        )
+        let (before, after) = (at(line.wrapping_sub(2)), at(line));
+        Origin {
+            around: format!("{before}\n{}\n{after}", at(line.wrapping_sub(1))),
+            place: format!("{name}:{line}"),
+        }
     };
-    let mut here = String::new();
+    let mut here = Origin::default();
     let mut list = Vec::with_capacity(lines.len());
     for line in lines {
         if let Some(place) = line.trim_start().strip_prefix(".loc") {
@@ -255,10 +270,12 @@ fn sources(all: &[&str], lines: &[String]) -> Vec<String> {
                 .map(numbers)
                 .filter(|numbers| numbers.len() >= 2);
             if own.len() >= 2 {
-                here = around(own[0] as u32, own[1]);
+                here = origin(own[0] as u32, own[1]);
             }
             if let Some(caller) = caller {
-                here = format!("{here}\n{}", around(caller[0] as u32, caller[1]));
+                let caller = origin(caller[0] as u32, caller[1]);
+                here.around = format!("{}\n{}", here.around, caller.around);
+                here.place = format!("{} in {}", here.place, caller.place);
             }
         }
         list.push(here.clone());

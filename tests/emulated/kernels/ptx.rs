@@ -17,14 +17,18 @@ const HOPPER_SUFFIX: &str = "_sm90";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Ampere,
+    Ada,
     Hopper,
+    Blackwell,
 }
 
 impl Target {
     pub const fn architecture(self) -> &'static str {
         match self {
             Target::Ampere => "compute_80",
+            Target::Ada => "compute_89",
             Target::Hopper => "compute_90a",
+            Target::Blackwell => "compute_120",
         }
     }
 
@@ -32,8 +36,18 @@ impl Target {
     pub const fn device(self) -> DeviceInfo {
         match self {
             Target::Ampere => DeviceInfo::A100,
+            Target::Ada => DeviceInfo::RTX_4090,
             Target::Hopper => DeviceInfo::H100,
+            Target::Blackwell => DeviceInfo {
+                compute_capability: 120,
+                ..DeviceInfo::RTX_4090
+            },
         }
+    }
+
+    /// Whether it can start a kernel before the one before it has ended.
+    pub fn starts_early(self) -> bool {
+        self.device().has_early_starts()
     }
 
     /// Whether a source file is compiled for it.
