@@ -19,6 +19,7 @@ use candle_sgemm::gemm::planner::cache;
 use candle_sgemm::gemm::{
     Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
 };
+use common::reference::{element, place, walk, Terms, C0, TF32_ERROR};
 use common::{rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr};
@@ -26,14 +27,6 @@ use rand::rngs::StdRng;
 use rand::Rng;
 use std::collections::HashSet;
 use std::sync::Arc;
-
-/// Rounding errors of a sum of k products, in units of ε·√k·Σ|a||b|. A sum in order keeps well below 1 on random data;
-/// a lost or doubled product of a sum of a thousand is some thousand times more.
-const C0: f64 = 4.0;
-/// With operands rounded to TF32, this much of Σ|a||b| on top: two operands, each to 10 bits of mantissa.
-const TF32_ERROR: f64 = 2.0 / 1024.0;
-/// Rounding errors of the epilogue, in units of ε times its terms.
-const C1: f64 = 16.0;
 
 trait Element: DeviceRepr + Copy + Default + 'static {
     const EPSILON: f64;
@@ -86,27 +79,6 @@ struct Operand<T: Element> {
     offset: usize,
 }
 
-/// Calls `visit` with the offset of every element of a batch of rows × cols matrices, relative to the first.
-fn walk(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize, mut visit: impl FnMut(usize)) {
-    for batch in 0..problem.batch() {
-        let base = batch_offset(problem, layout, batch);
-        for row in 0..rows {
-            for col in 0..cols {
-                visit((base + row as i64 * layout.row_stride + col as i64 * layout.col_stride) as usize);
-            }
-        }
-    }
-}
-
-fn batch_offset(problem: &GemmProblem, layout: &OperandLayout, mut batch: usize) -> i64 {
-    let mut offset = 0;
-    for dim in (0..MAX_BATCH_DIMS).rev() {
-        offset += (batch % problem.batch_dims[dim]) as i64 * layout.batch_strides[dim];
-        batch /= problem.batch_dims[dim];
-    }
-    offset
-}
-
 impl<T: Element> Operand<T> {
     fn new(
         stream: &Arc<CudaStream>,
@@ -138,24 +110,7 @@ impl<T: Element> Operand<T> {
     }
 
     fn at(&self, problem: &GemmProblem, batch: usize, row: usize, col: usize) -> f64 {
-        let at = batch_offset(problem, &self.layout, batch)
-            + row as i64 * self.layout.row_stride
-            + col as i64 * self.layout.col_stride;
-        self.host[self.offset + at as usize].to_f64()
-    }
-}
-
-fn activate(activation: Activation, x: f64) -> f64 {
-    match activation {
-        Activation::Identity => x,
-        Activation::Relu => x.max(0.0),
-        Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
-        }
-        Activation::GeluErf => x * 0.5 * candle_core::cpu::erf::erfc_f64(-x * std::f64::consts::FRAC_1_SQRT_2),
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Tanh => x.tanh(),
-        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        self.host[self.offset + place(problem, &self.layout, batch, row, col)].to_f64()
     }
 }
 
@@ -190,9 +145,9 @@ impl<T: Element> Prepared<T> {
             .then(|| (0..n).map(|_| T::from_f64(uniform(&mut rng))).collect());
 
         let mut expected = Vec::new();
-        let mut place = Vec::new();
-        walk(&problem, &problem.d, m, n, |at| place.push(at));
-        let mut place = place.into_iter();
+        let mut places = Vec::new();
+        walk(&problem, &problem.d, m, n, |at| places.push(at));
+        let mut places = places.into_iter();
         for batch in 0..problem.batch() {
             for row in 0..m {
                 for col in 0..n {
@@ -206,22 +161,16 @@ impl<T: Element> Prepared<T> {
                     let from_c = c
                         .as_ref()
                         .map_or(0.0, |c| case.beta as f64 * c.at(&problem, batch, row, col));
-                    let bias = bias_host.as_ref().map_or(0.0, |bias| bias[col].to_f64());
-                    let skip = residual.as_ref().map_or(0.0, |r| r.at(&problem, batch, row, col));
-                    let activated = activate(problem.epilogue.activation, alpha * sum + from_c + bias);
-                    let value = match (&residual, problem.epilogue.combine) {
-                        (Some(_), Combine::Multiply) => activated * skip, // hardly larger than 1
-                        _ => activated + skip,
+                    let terms = Terms {
+                        sum,
+                        magnitude,
+                        from_c,
+                        bias: bias_host.as_ref().map_or(0.0, |bias| bias[col].to_f64()),
+                        residual: residual.as_ref().map(|r| r.at(&problem, batch, row, col)),
                     };
-                    let rounding = match problem.precision {
-                        Precision::Tf32 => TF32_ERROR * alpha.abs() * magnitude,
-                        _ => 0.0,
-                    };
-                    // The slope of every activation is below 1.2.
-                    let error = C0 * (k as f64).sqrt() * alpha.abs() * magnitude
-                        + C1 * (from_c.abs() + bias.abs() + skip.abs() + value.abs());
-                    let place = place.next().expect("as many places as elements");
-                    expected.push((place, value, 1.2 * (T::EPSILON * error + rounding)));
+                    let (value, bound) = element(&problem, alpha, &terms);
+                    let place = places.next().expect("as many places as elements");
+                    expected.push((place, value, bound));
                 }
             }
         }

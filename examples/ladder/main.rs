@@ -5,12 +5,18 @@
 //!     cargo run --release --features cuda --example ladder -- --sustained --sizes 1024..8192
 //!     cargo run --release --features cuda --example ladder -- transpose --out out
 //!     cargo run --example ladder -- --list
+//!
+//! Without a GPU, but with nvcc, in the emulator of docs/emulation.md; nothing is measured:
+//!
+//!     cargo run --release --example ladder -- --device emulated --kernels ffma_kmajor_64x64_sm90 --layout nt --shapes 70x70x200
+//!     cargo run --release --example ladder -- transpose --device emulated --kernels transpose_06
 
 #[path = "../../benches/support/program.rs"]
 mod program;
 #[path = "../../benches/support/mod.rs"]
 mod support;
 
+mod emulated;
 #[cfg(feature = "cuda")]
 mod measure;
 #[cfg(feature = "cuda")]
@@ -21,7 +27,8 @@ mod transpose;
 use anyhow::{bail, Result};
 use candle_sgemm::gemm::kernel::{spec::Role, table};
 use candle_sgemm::gemm::{KernelSpec, Precision, TABLE};
-use clap::{Args, Parser, Subcommand};
+use candle_sgemm::transpose::{self as transpositions, TransposeKernel};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use support::case::{parse_shapes, parse_sizes, Case, Layout};
@@ -32,14 +39,17 @@ use support::case::{parse_shapes, parse_sizes, Case, Layout};
 struct Arguments {
     #[command(subcommand)]
     mode: Option<Mode>,
+    /// Where kernels run
+    #[arg(long, value_enum, default_value_t = Device::Gpu)]
+    device: Device,
     /// Squares: a range of powers of two (256..8192), or a list (300,1000)
-    #[arg(long, default_value = "256..4096")]
+    #[arg(long, default_value = "256..4096", default_value_if("device", "emulated", "64..128"))]
     sizes: String,
     /// Products of other shapes instead: MxNxK, several with commas
     #[arg(long, value_name = "MxNxK,…")]
     shapes: Option<String>,
     /// Only these kernels: names or parts of names, with commas
-    #[arg(long, value_name = "A,B")]
+    #[arg(long, alias = "kernel", value_name = "A,B")]
     kernels: Option<String>,
     /// Storage order of A and B: nn, nt, tn or tt (t: stored transposed)
     #[arg(long, default_value = "nn")]
@@ -79,6 +89,27 @@ struct Arguments {
     /// Length of a sample in milliseconds
     #[arg(long, default_value_t = 5.0)]
     sample_ms: f64,
+    #[command(flatten)]
+    emulation: Emulation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Device {
+    /// The first NVIDIA GPU
+    Gpu,
+    /// None: their PTX runs in the emulator, which checks them and measures nothing
+    Emulated,
+}
+
+/// What the emulator wants to know.
+#[derive(Args, Clone, Copy, Debug)]
+struct Emulation {
+    /// Emulated: the seed of data and schedules
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Emulated: the byte or barrier whose story a failing run tells, such as 0x38418 or 'barrier 1'
+    #[arg(long, value_name = "WHAT")]
+    trace: Option<ptx_emulator::Watch>,
 }
 
 /// What else there is to climb.
@@ -91,6 +122,9 @@ enum Mode {
 #[derive(Args, Debug)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // without a GPU only the list is shown
 struct TransposeArguments {
+    /// Where kernels run
+    #[arg(long, value_enum, default_value_t = Device::Gpu)]
+    device: Device,
     /// Shapes instead of the built-in list, with commas: 4095x4097, or 64x512x768 (the last two dimensions change places)
     #[arg(long, value_name = "RxC,…")]
     shapes: Option<String>,
@@ -98,7 +132,7 @@ struct TransposeArguments {
     #[arg(long, default_value = "f32,f64,bf16,u8")]
     dtype: String,
     /// Only kernels whose names contain one of these, with commas
-    #[arg(long, value_name = "A,B")]
+    #[arg(long, alias = "kernel", value_name = "A,B")]
     kernels: Option<String>,
     /// Print the kernels, and nothing else
     #[arg(long)]
@@ -112,6 +146,28 @@ struct TransposeArguments {
     /// Length of a sample in milliseconds
     #[arg(long, default_value_t = 5.0)]
     sample_ms: f64,
+    #[command(flatten)]
+    emulation: Emulation,
+}
+
+impl TransposeArguments {
+    fn kernels(&self) -> Result<Vec<&'static TransposeKernel>> {
+        let Some(text) = &self.kernels else {
+            return Ok(transpositions::TABLE.iter().collect());
+        };
+        let mut chosen = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let matching: Vec<_> = transpositions::TABLE
+                .iter()
+                .filter(|kernel| !part.is_empty() && kernel.name.contains(part))
+                .collect();
+            if matching.is_empty() {
+                transpositions::kernels::find(part)?;
+            }
+            chosen.extend(matching);
+        }
+        Ok(chosen)
+    }
 }
 
 impl Arguments {
@@ -183,7 +239,7 @@ fn list(kernels: &[&KernelSpec]) {
 
 fn list_transpositions() {
     println!("{:<24} {:<6} what it is", "kernel", "needs");
-    for kernel in candle_sgemm::transpose::TABLE {
+    for kernel in transpositions::TABLE {
         let needs = match kernel.needs.only_capability {
             Some(capability) => format!("sm_{capability}"),
             None => "-".into(),
@@ -221,7 +277,10 @@ fn run(arguments: &Arguments) -> Result<()> {
             list_transpositions();
             return Ok(());
         }
-        return run_transpose(arguments);
+        return match arguments.device {
+            Device::Gpu => run_transpose(arguments),
+            Device::Emulated => emulated::transpositions(arguments),
+        };
     }
     let (cases, kernels) = (arguments.cases()?, arguments.kernels()?);
     check_timing(arguments.samples, arguments.sample_ms)?;
@@ -232,7 +291,10 @@ fn run(arguments: &Arguments) -> Result<()> {
         list(&kernels);
         return Ok(());
     }
-    measure_or_list(arguments, &cases, &kernels)
+    match arguments.device {
+        Device::Gpu => measure_or_list(arguments, &cases, &kernels),
+        Device::Emulated => emulated::products(arguments, &cases, &kernels),
+    }
 }
 
 #[cfg(feature = "cuda")]

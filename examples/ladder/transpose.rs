@@ -112,24 +112,6 @@ fn cases(arguments: &TransposeArguments) -> Result<Vec<Case>> {
     Ok(all)
 }
 
-fn chosen_kernels(arguments: &TransposeArguments) -> Result<Vec<&'static TransposeKernel>> {
-    let Some(text) = &arguments.kernels else {
-        return Ok(TABLE.iter().collect());
-    };
-    let mut chosen = Vec::new();
-    for part in text.split(',').map(str::trim) {
-        let matching: Vec<_> = TABLE
-            .iter()
-            .filter(|kernel| !part.is_empty() && kernel.name.contains(part))
-            .collect();
-        if matching.is_empty() {
-            kernels::find(part)?;
-        }
-        chosen.extend(matching);
-    }
-    Ok(chosen)
-}
-
 /// The device's address of a tensor's first element.
 fn address(tensor: &Tensor, gpu: &Gpu) -> Result<u64> {
     let (storage, _) = tensor.storage_and_layout();
@@ -378,7 +360,7 @@ fn geam(gpu: &Gpu, dtype: DType, rows: i32, cols: i32, src: u64, dst: u64) -> Re
 
 /// Measures, prints and writes.
 pub fn run(arguments: &TransposeArguments) -> Result<()> {
-    let (cases, kernels) = (cases(arguments)?, chosen_kernels(arguments)?);
+    let (cases, kernels) = (cases(arguments)?, arguments.kernels()?);
     // Everything here is measured on the stream that candle's operations run on.
     let device = Device::new_cuda(0).context("no usable NVIDIA GPU")?;
     let gpu = Gpu::on(device.as_cuda_device()?.cuda_stream())?;

@@ -1,6 +1,8 @@
 //! What the GPU tests share: a device or a reason to skip, and random numbers.
 #![allow(dead_code)] // each test binary uses its own part
 
+pub mod reference;
+
 use cudarc::driver::{CudaContext, CudaStream};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -2,20 +2,22 @@
 //!
 //! Problems, plans and schedules are drawn by seed; each row of the tables has its turn. `CANDLE_SGEMM_EMULATED_CASES=n` draws
 //! n problems for each row (2 otherwise), `CANDLE_SGEMM_EMULATED_SEED=n` others, and `CANDLE_SGEMM_EMULATED_KERNEL=text` keeps
-//! to kernels whose name contains the text.
+//! to kernels whose name contains the text. `CANDLE_SGEMM_EMULATED_TRACE=0x38418` has failing runs tell the story of a byte or
+//! mbarrier of shared memory, `="barrier 1"` that of a barrier.
 
-mod gemm;
+mod broken;
+mod kernels;
 mod mutants;
-mod ptx;
-mod transpositions;
 
-use candle_sgemm::gemm::TABLE;
+use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::transpose;
-use ptx::Target;
+use kernels::ptx::Target;
+use kernels::{gemm, ptx, transpositions};
 use ptx_emulator::{Kind, Schedule};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -34,6 +36,15 @@ fn setting(name: &str, otherwise: u64) -> u64 {
 
 fn chosen(name: &str) -> bool {
     std::env::var("CANDLE_SGEMM_EMULATED_KERNEL").map_or(true, |text| name.contains(&text))
+}
+
+/// What is drawn for a kernel depends on its name and the seed: alone it gets the same problems as among all.
+fn rng_of(name: &str, seed: u64) -> StdRng {
+    const PRIME: u64 = 0x100_0000_01B3; // FNV-1a
+    let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    });
+    StdRng::seed_from_u64(hash ^ seed)
 }
 
 /// Does `work` for every number below `many`, on all processors.
@@ -106,7 +117,7 @@ fn products(target: Target) {
     let tally = Tally::default();
     in_parallel(rows.len(), |i| {
         let spec = rows[i];
-        let mut rng = StdRng::seed_from_u64(seed ^ (i as u64) << 32);
+        let mut rng = rng_of(spec.name, seed);
         let began = Instant::now();
         let mut ran = 0;
         for _ in 0..many {
@@ -153,20 +164,6 @@ fn products(target: Target) {
     tally.conclude(&format!("products for {target:?}"), started);
 }
 
-#[test]
-fn every_product_kernel_for_hopper() {
-    if !ptx::skipped("every_product_kernel_for_hopper") {
-        products(Target::Hopper);
-    }
-}
-
-#[test]
-fn every_product_kernel_for_ampere() {
-    if !ptx::skipped("every_product_kernel_for_ampere") {
-        products(Target::Ampere);
-    }
-}
-
 fn movements(target: Target) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
@@ -178,7 +175,7 @@ fn movements(target: Target) {
     let tally = Tally::default();
     in_parallel(rows.len(), |i| {
         let kernel = rows[i];
-        let mut rng = StdRng::seed_from_u64(seed ^ (i as u64) << 32);
+        let mut rng = rng_of(kernel.name, seed);
         let module = ptx::module(kernel.file, target);
         for _ in 0..many {
             let Some(case) = transpositions::Case::draw(&mut rng, kernel, target, MOST_BYTES) else {
@@ -196,202 +193,54 @@ fn movements(target: Target) {
 }
 
 #[test]
-fn every_transposition_kernel_for_hopper() {
-    if !ptx::skipped("every_transposition_kernel_for_hopper") {
-        movements(Target::Hopper);
-    }
+fn every_kernel_for_hopper() {
+    every_kernel("every_kernel_for_hopper", Target::Hopper);
 }
 
 #[test]
-fn every_transposition_kernel_for_ampere() {
-    if !ptx::skipped("every_transposition_kernel_for_ampere") {
-        movements(Target::Ampere);
-    }
+fn every_kernel_for_ampere() {
+    every_kernel("every_kernel_for_ampere", Target::Ampere);
 }
-
-/// A kernel of each family, the smallest that shows what the family does.
-const FAMILIES: [(&str, Target); 14] = [
-    ("sgemm_13_warp_tiled", Target::Hopper),
-    ("sgemm_14_async_pipelined", Target::Ampere),
-    ("ffma_64x64", Target::Hopper),
-    ("ffma_pipelined", Target::Ampere),
-    ("ffma_direct_128x32_nn_sm90", Target::Hopper),
-    ("ffma_grouped_64x64_nn_sm90", Target::Hopper),
-    ("ffma_kmajor_32x64_sm90", Target::Hopper),
-    ("ffma_kmajor_64x64_stream_sm90", Target::Hopper),
-    ("ffma_specialized_128x128_nn_sm90", Target::Hopper),
-    ("ffma_strips_16_sm90", Target::Hopper),
-    ("gemm_tf32_sm90_128x64_tn", Target::Hopper),
-    ("gemm_tf32_sm90_128x128_pair_tn", Target::Hopper),
-    ("gemm_tf32x3_sm90_32x64_nn", Target::Hopper),
-    ("gemm_tf32x3_mma_64x64", Target::Ampere),
-];
-
-/// What became of a kernel's mutants.
-struct Outcome {
-    made: usize,
-    /// Left out, because they are the same kernel.
-    same: usize,
-    tried: usize,
-    found: Vec<String>,
-    survivors: Vec<String>,
-}
-
-/// Breaks a kernel in as many places as asked for, and counts which breaks are found.
-fn mutants_of(name: &str, target: Target, seed: u64, most: usize) -> Outcome {
-    const CASES: usize = 8;
-    const RUNS: usize = 20;
-    /// One in so many mutants is a guard.
-    const GUARDS: usize = 10;
-    const MUTANT_WORK: usize = 10 << 20;
-    let spec = TABLE
-        .iter()
-        .find(|spec| spec.name.starts_with(name))
-        .expect("a row of the table");
-    let kernel = mutants::Kernel::new(&ptx::text(spec.file, target), spec.name);
-    let original = kernel.module();
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut cases = Vec::new();
-    let (mut covered, mut edges) = (BTreeSet::new(), BTreeSet::new());
-    for i in 0..CASES {
-        let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MUTANT_WORK, i % 2 == 1) else {
-            continue;
-        };
-        let pick = rng.random_range(0..plans.len());
-        let mut case = gemm::Case::new(plans[pick], target, device, offset, rng.next_u64());
-        match case.run(&original, Schedule::drawn(1)) {
-            Ok((_, report)) => {
-                case.limit = 20 * report.warp_instructions + 200_000;
-                let lines: BTreeSet<u32> = report.lines.iter().copied().collect();
-                let on_edge: BTreeSet<u32> = report.edges.iter().copied().collect();
-                covered.extend(&lines);
-                edges.extend(&on_edge);
-                cases.push((case, lines, on_edge));
-            }
-            Err(wrong) => panic!("{name} as it is: {wrong}"),
-        }
-    }
-    let mut all = kernel.mutants(&covered, &edges);
-    // A sample, in which the many guards do not crowd out the rest.
-    for i in (1..all.len()).rev() {
-        all.swap(i, rng.random_range(0..=i));
-    }
-    let mut guards = 0;
-    all.retain(|mutant| {
-        let guard = mutant.what.starts_with(mutants::GUARD);
-        guards += usize::from(guard);
-        !guard || guards <= most / GUARDS
-    });
-    let many = all.len();
-    all.retain(|mutant| kernel.equivalent(mutant).is_none());
-    let left_out = many - all.len();
-    println!("{name}: {left_out} of {many} mutants are the same kernel");
-    all.truncate(most);
-    let (mut found, mut survivors) = (Vec::new(), Vec::new());
-    for mutant in &all {
-        let module = kernel.mutated(mutant);
-        let mut fate = mutants::Fate::Survived;
-        let guard = mutant.what.starts_with(mutants::GUARD);
-        let shows = |lines: &BTreeSet<u32>, edges: &BTreeSet<u32>| {
-            if guard {
-                edges.contains(&mutant.line)
-            } else {
-                lines.contains(&mutant.line)
-            }
-        };
-        let those: Vec<_> = cases.iter().filter(|(_, lines, edges)| shows(lines, edges)).collect();
-        for run in 0..RUNS {
-            let (case, ..) = those[(run + those.len() - 1) % those.len()];
-            let order = ptx_emulator::Order::ALL[(run + 2) % ptx_emulator::Order::ALL.len()];
-            let schedule = Schedule {
-                order,
-                seed: seed + run as u64,
-            };
-            let result = case.run(&module, schedule);
-            let seen = match result {
-                Err(gemm::Wrong::Found(finding)) => format!("{:?}", finding.kind),
-                Err(gemm::Wrong::Result(_)) => "output".to_string(),
-                Ok((d, _)) => match case.complaint(&d) {
-                    Some(_) => "result".to_string(),
-                    None => continue,
-                },
-            };
-            fate = mutants::Fate::Found(seen, run + 1);
-            break;
-        }
-        match fate {
-            mutants::Fate::Found(how, runs) => found.push(format!("{how} after {runs}: {}", mutant.what)),
-            mutants::Fate::Survived => {
-                survivors.push(format!("{name}: {} ({})", mutant.what, kernel.source(mutant.line)))
-            }
-        }
-    }
-    Outcome {
-        made: many,
-        same: left_out,
-        tried: all.len(),
-        found,
-        survivors,
-    }
-}
-
-/// At least this share of the mutants has to be found.
-const FOUND: f64 = 0.95;
 
 #[test]
-fn broken_kernels_are_found() {
-    if ptx::skipped("broken_kernels_are_found") {
+#[ignore = "its instructions are Ampere's, as every_instruction_is_known finds"]
+fn every_kernel_for_ada() {
+    every_kernel("every_kernel_for_ada", Target::Ada);
+}
+
+#[test]
+#[ignore = "its instructions are Ampere's, as every_instruction_is_known finds"]
+fn every_kernel_for_blackwell() {
+    every_kernel("every_kernel_for_blackwell", Target::Blackwell);
+}
+
+fn every_kernel(test: &str, target: Target) {
+    if !ptx::skipped(test) {
+        products(target);
+        movements(target);
+    }
+}
+
+/// The kernels for the architectures that have no run of their own are parsed, too: an instruction that the emulator lacks is
+/// named.
+#[test]
+fn every_instruction_is_known() {
+    if ptx::skipped("every_instruction_is_known") {
         return;
     }
-    let started = Instant::now();
-    let most = setting("CANDLE_SGEMM_EMULATED_MUTANTS", 10) as usize;
-    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
-    let families: Vec<_> = FAMILIES.iter().filter(|(name, _)| chosen(name)).collect();
-    let totals = Mutex::new((0, 0, Vec::new(), 0, 0));
-    in_parallel(families.len(), |i| {
-        let (name, target) = *families[i];
-        let began = Instant::now();
-        let Outcome {
-            made,
-            same,
-            tried,
-            found,
-            survivors,
-        } = mutants_of(name, target, seed, most);
-        let mut kinds = BTreeMap::<&str, usize>::new();
-        for text in &found {
-            *kinds.entry(text.split(' ').next().unwrap_or_default()).or_default() += 1;
-        }
-        println!(
-            "{name}: {} of {tried} found in {:.0} s, {kinds:?}",
-            found.len(),
-            began.elapsed().as_secs_f64()
-        );
-        if std::env::var_os("CANDLE_SGEMM_EMULATED_VERBOSE").is_some() {
-            found.iter().for_each(|text| println!("    {text}"));
-        }
-        survivors.iter().for_each(|text| println!("    survived: {text}"));
-        let mut totals = totals.lock().expect("nobody panics with it");
-        totals.0 += tried;
-        totals.1 += found.len();
-        totals.2.extend(survivors);
-        totals.3 += made;
-        totals.4 += same;
+    let products = TABLE.iter().map(|spec| spec.file);
+    let files: BTreeSet<&str> = products
+        .chain(transpose::TABLE.iter().map(|kernel| kernel.file))
+        .collect();
+    let all: Vec<(&str, Target)> = [Target::Ada, Target::Blackwell]
+        .into_iter()
+        .flat_map(|target| files.iter().map(move |file| (*file, target)))
+        .filter(|(file, target)| target.has(file))
+        .collect();
+    in_parallel(all.len(), |i| {
+        let (file, target) = all[i];
+        ptx::module(file, target);
     });
-    let (many, found, survivors, made, same) = totals.into_inner().expect("nobody panics with it");
-    println!(
-        "{found} of {many} mutants found in {:.0} s",
-        started.elapsed().as_secs_f64()
-    );
-    assert!(
-        same * 10 <= made,
-        "{same} of {made} mutants are left out as the same kernel"
-    );
-    assert!(
-        found as f64 >= FOUND * many as f64,
-        "too many survive:\n{}",
-        survivors.join("\n")
-    );
 }
 
 /// The fault that this crate once had: stages that take turns between sets of warps, their number no multiple of the sets'.
@@ -421,7 +270,7 @@ fn stages_that_change_between_sets_are_found() {
             &format!("#include \"{}/ffma/along", folder.display()),
         )
         .replace("#include \"lane", &format!("#include \"{}/ffma/lane", folder.display()));
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken_kmajor.cu");
+    let path = ptx::kept().join("broken_kmajor.cu");
     std::fs::write(&path, broken).expect("target/tmp");
     let text = ptx::from_source(&path, "broken_kmajor", Target::Hopper);
     let kernel = mutants::Kernel::new(&text, NAME);
@@ -451,4 +300,74 @@ fn stages_that_change_between_sets_are_found() {
         }
     }
     panic!("not found");
+}
+
+/// Seconds that this thread has had a processor, where the system says it; else seconds of the clock.
+fn busy_seconds() -> f64 {
+    static STARTED: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    match text
+        .split(' ')
+        .next()
+        .and_then(|nanoseconds| nanoseconds.parse::<f64>().ok())
+    {
+        Some(nanoseconds) => nanoseconds * 1e-9,
+        None => STARTED.get_or_init(Instant::now).elapsed().as_secs_f64(),
+    }
+}
+
+/// How fast the emulator is on one processor, all checks on: `cargo test --test emulated how_fast -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn how_fast() {
+    if ptx::skipped("how_fast") {
+        return;
+    }
+    const RUNS: u64 = 3;
+    let kernels = [
+        ("sgemm_13_warp_tiled", Target::Ampere),
+        ("ffma_pipelined_128x128", Target::Ampere),
+        ("ffma_kmajor_64x64_sm90", Target::Hopper),
+        ("ffma_specialized_128x128_nt_sm90", Target::Hopper),
+        ("gemm_tf32_mma_64x64", Target::Ampere),
+        ("gemm_tf32x3_mma_64x64", Target::Ampere),
+        ("gemm_tf32_sm90_128x128_tn", Target::Hopper),
+        ("gemm_tf32x3_sm90_64x64_nt", Target::Hopper),
+    ];
+    for (name, target) in kernels.into_iter().filter(|(name, _)| chosen(name)) {
+        let (m, n, k) = (256, 256, 256);
+        let (rows, cols) = (OperandLayout::row_major(k), OperandLayout::col_major(k));
+        let mut problem = GemmProblem::new(m, n, k, rows, cols);
+        if name.contains("_tn") {
+            problem.a = OperandLayout::col_major(m);
+            problem.b = OperandLayout::row_major(n);
+        }
+        if name.contains("tf32_") {
+            problem.precision = Precision::Tf32;
+        }
+        let device = DeviceInfo {
+            sm_count: 4,
+            ..target.device()
+        };
+        let plan = Plan::named(name, &problem, &device).expect("a problem for this kernel");
+        let case = gemm::Case::new(plan, target, device, 0, 1);
+        let module = ptx::module(plan.kernel.file, target);
+        let began = busy_seconds();
+        let (mut instructions, mut multiply_adds) = (0, 0);
+        for seed in 0..RUNS {
+            let order = ptx_emulator::Order::Random;
+            let (_, report) = case
+                .run(&module, Schedule { order, seed })
+                .expect("a kernel that is right");
+            instructions += report.thread_instructions;
+            multiply_adds += report.tensor_multiply_adds;
+        }
+        let seconds = busy_seconds() - began;
+        let rate = |many: u64| many as f64 * 1e-6 / seconds;
+        println!(
+            "{name}: {:.0} million thread instructions a second, {:.0} million tensor multiply-adds",
+            rate(instructions),
+            rate(multiply_adds)
+        );
+    }
 }

@@ -3,11 +3,55 @@
 use ptx_emulator::Module;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a mutant's description begins whose comparison counts equal numbers differently.
-pub const GUARD: &str = "guard off by one";
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Break {
+    Wait,
+    Parity,
+    Arrival,
+    Barrier,
+    Fence,
+    Count,
+    Bytes,
+    Stage,
+    Guard,
+    GridWait,
+}
+
+impl Break {
+    pub const ALL: [Break; 10] = [
+        Break::Wait,
+        Break::Parity,
+        Break::Arrival,
+        Break::Barrier,
+        Break::Fence,
+        Break::Count,
+        Break::Bytes,
+        Break::Stage,
+        Break::Guard,
+        Break::GridWait,
+    ];
+
+    /// As docs/emulation.md says it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Break::Wait => "wait",
+            Break::Parity => "parity",
+            Break::Arrival => "arrival",
+            Break::Barrier => "barrier",
+            Break::Fence => "fence",
+            Break::Count => "count",
+            Break::Bytes => "bytes",
+            Break::Stage => "stage",
+            Break::Guard => "guard",
+            Break::GridWait => "grid wait",
+        }
+    }
+}
 
 /// A change of one line.
 pub struct Mutant {
+    pub kind: Break,
     /// The line of the kernel's own text, from 1.
     pub line: u32,
     /// What was done.
@@ -16,11 +60,19 @@ pub struct Mutant {
     pub replacement: String,
 }
 
+/// How the description of a guard begins that counts equal numbers differently.
+const OFF: &str = "guard off by one";
+
 /// Mutants that are the same kernel: what is changed, fragments of the source around it, and why nothing depends on it.
 const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     (
         "left out: bar.warp.sync",
         &["if (APART) __syncwarp();"],
+        "it keeps the compiler from mixing reads and arithmetic; lanes exchange nothing",
+    ),
+    (
+        "left out: bar.warp.sync",
+        &["read(b[j], b_address, STEPS::b(j));"],
         "it keeps the compiler from mixing reads and arithmetic; lanes exchange nothing",
     ),
     (
@@ -55,18 +107,18 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
         "the fence before it makes the barriers visible, and nothing else is written",
     ),
     (
-        GUARD,
+        OFF,
         &["if (extent > 1) {"],
         "dividing by an extent of 1 gives what leaving it out gives",
     ),
-    (GUARD, &["min("], "of two equal numbers either is the smaller"),
+    (OFF, &["min("], "of two equal numbers either is the smaller"),
     (
-        GUARD,
+        OFF,
         &["const bool whole"],
         "the guarded way gives what the unguarded gives",
     ),
     (
-        GUARD,
+        OFF,
         &["kVector <= "],
         "numbers one by one are the same as a vector of them",
     ),
@@ -77,8 +129,17 @@ pub struct Kernel {
     lines: Vec<String>,
     /// Where the kernel's own lines begin.
     first: usize,
-    /// The text of the source around each line.
-    sources: Vec<String>,
+    /// Where each line comes from.
+    origins: Vec<Origin>,
+}
+
+/// A place in the source, and in the source of the function that it was inlined into.
+#[derive(Clone, Default)]
+struct Origin {
+    /// The line before, the line, and the line after it; then the same of the caller.
+    around: String,
+    /// Files and lines.
+    place: String,
 }
 
 impl Kernel {
@@ -98,27 +159,25 @@ impl Kernel {
         let files = all.iter().filter(|line| line.trim_start().starts_with(".file"));
         let kept = all[..head].iter().chain(&all[begin..end]).chain(files);
         let lines: Vec<String> = kept.map(|line| line.to_string()).collect();
-        let sources = sources(&all, &lines);
+        let origins = origins(&all, &lines);
         Kernel {
             lines,
             first: head,
-            sources,
+            origins,
         }
     }
 
-    /// The source's text where a line comes from.
-    pub fn source(&self, line: u32) -> &str {
-        let mut lines = self.sources[line as usize - 1].lines();
-        let own = lines.nth(1).unwrap_or_default().trim();
-        match own {
-            _ if own.is_empty() => lines.nth(2).unwrap_or_default().trim(),
-            _ => own,
-        }
+    /// The source's last line for a line, its caller's where it was inlined, and where both are.
+    pub fn source(&self, line: u32) -> String {
+        let Origin { around, place } = &self.origins[line as usize - 1];
+        let own = around.lines().skip(1).step_by(3).map(str::trim);
+        let last = own.filter(|line| !line.is_empty()).last().unwrap_or_default();
+        format!("{place}: {last}")
     }
 
     /// Why a mutant is the same kernel, if it is.
     pub fn equivalent(&self, mutant: &Mutant) -> Option<&'static str> {
-        let around = &self.sources[mutant.line as usize - 1];
+        let around = &self.origins[mutant.line as usize - 1].around;
         EQUIVALENT
             .iter()
             .find(|(what, fragments, _)| {
@@ -159,11 +218,12 @@ impl Kernel {
             if at < self.first {
                 continue;
             }
-            for (what, replacement) in changes(self.lines[at].trim()) {
-                if what.starts_with(GUARD) && !edges.contains(&line) {
+            for (kind, what, replacement) in changes(self.lines[at].trim()) {
+                if kind == Break::Guard && !edges.contains(&line) {
                     continue;
                 }
                 all.push(Mutant {
+                    kind,
                     line,
                     what,
                     replacement,
@@ -174,30 +234,30 @@ impl Kernel {
     }
 }
 
-/// For each line of a kernel the source's line before, that line and the one after it; then the same of where it was inlined.
-fn sources(all: &[&str], lines: &[String]) -> Vec<String> {
-    let mut files: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+/// Where each line of a kernel comes from.
+fn origins(all: &[&str], lines: &[String]) -> Vec<Origin> {
+    let mut files: BTreeMap<u32, (String, Vec<String>)> = BTreeMap::new();
     for line in all.iter().filter(|line| line.trim_start().starts_with(".file")) {
         let mut words = line.split_whitespace().skip(1);
         let number = words.next().and_then(|word| word.parse().ok());
         let path = line.split('"').nth(1);
         if let (Some(number), Some(path)) = (number, path) {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            files.insert(number, text.lines().map(str::to_string).collect());
+            let name = path.rsplit('/').next().unwrap_or_default().to_string();
+            files.insert(number, (name, text.lines().map(str::to_string).collect()));
         }
     }
-    let around = |file: u32, line: usize| -> String {
-        let none = Vec::new();
-        let text = files.get(&file).unwrap_or(&none);
+    let origin = |file: u32, line: usize| -> Origin {
+        let none = Default::default();
+        let (name, text) = files.get(&file).unwrap_or(&none);
         let at = |line: usize| text.get(line).map_or("", String::as_str);
-        format!(
-            "{}\n{}\n{}",
-            at(line.wrapping_sub(2)),
-            at(line.wrapping_sub(1)),
-            at(line)
-        )
+        let (before, after) = (at(line.wrapping_sub(2)), at(line));
+        Origin {
+            around: format!("{before}\n{}\n{after}", at(line.wrapping_sub(1))),
+            place: format!("{name}:{line}"),
+        }
     };
-    let mut here = String::new();
+    let mut here = Origin::default();
     let mut list = Vec::with_capacity(lines.len());
     for line in lines {
         if let Some(place) = line.trim_start().strip_prefix(".loc") {
@@ -210,10 +270,12 @@ fn sources(all: &[&str], lines: &[String]) -> Vec<String> {
                 .map(numbers)
                 .filter(|numbers| numbers.len() >= 2);
             if own.len() >= 2 {
-                here = around(own[0] as u32, own[1]);
+                here = origin(own[0] as u32, own[1]);
             }
             if let Some(caller) = caller {
-                here = format!("{here}\n{}", around(caller[0] as u32, caller[1]));
+                let caller = origin(caller[0] as u32, caller[1]);
+                here.around = format!("{}\n{}", here.around, caller.around);
+                here.place = format!("{} in {}", here.place, caller.place);
             }
         }
         list.push(here.clone());
@@ -270,88 +332,83 @@ fn plus(guard: &str, name: &str, operands: &[&str], which: usize, by: i64) -> St
     }
 }
 
-/// What can be broken in a line: in words, and the line in its stead.
-fn changes(line: &str) -> Vec<(String, String)> {
+/// What can be broken in a line: its kind, in words, and the line in its stead.
+fn changes(line: &str) -> Vec<(Break, String, String)> {
     const NOTHING: &str = "";
     let Some((guard, name, o)) = split(line) else {
         return Vec::new();
     };
-    let mut list: Vec<(String, String)> = Vec::new();
-    let mut add = |what: &str, replacement: String| list.push((format!("{what}: {line}"), replacement));
+    let mut list = Vec::new();
+    let mut add = |kind, what: &str, replacement: String| list.push((kind, format!("{what}: {line}"), replacement));
     let starts = |start: &str| name.starts_with(start);
     let last = o.len().saturating_sub(1);
     if starts("bar.sync") {
-        add("left out", NOTHING.into());
+        add(Break::Barrier, "left out", NOTHING.into());
         if o.len() == 2 {
-            add("32 threads less", plus(guard, name, &o, 1, -32));
+            add(Break::Count, "32 threads less", plus(guard, name, &o, 1, -32));
         }
-    } else if starts("bar.arrive") || starts("bar.warp.sync") {
-        add("left out", NOTHING.into());
+    } else if starts("bar.arrive") {
+        add(Break::Arrival, "left out", NOTHING.into());
+        add(Break::Count, "32 threads less", plus(guard, name, &o, 1, -32));
+    } else if starts("bar.warp.sync") || starts("barrier.cluster") {
+        add(Break::Barrier, "left out", NOTHING.into());
     } else if starts("bar.red") && o.len() == 4 {
-        add("left out", format!("mov.pred {}, {};", o[0], o[3]));
+        add(Break::Barrier, "left out", format!("mov.pred {}, {};", o[0], o[3]));
     } else if starts("mbarrier.try_wait") && o.len() == 3 {
-        add("left out", format!("mov.pred {}, 1;", o[0]));
+        add(Break::Wait, "left out", format!("mov.pred {}, 1;", o[0]));
         add(
+            Break::Parity,
             "parity flipped",
             format!(
                 "{{ .reg .b32 mutated; xor.b32 mutated, {}, 1; {name} {}, {}, mutated; }}",
                 o[2], o[0], o[1]
             ),
         );
-    } else if starts("mbarrier.arrive.expect_tx") {
-        add("left out", NOTHING.into());
-        add("16 bytes more", plus(guard, name, &o, last, 16));
-        add("16 bytes less", plus(guard, name, &o, last, -16));
-    } else if starts("mbarrier.expect_tx") {
-        add("left out", NOTHING.into());
-        add("16 bytes more", plus(guard, name, &o, last, 16));
+    } else if starts("mbarrier.arrive.expect_tx") || starts("mbarrier.expect_tx") {
+        add(Break::Arrival, "left out", NOTHING.into());
+        add(Break::Bytes, "16 bytes more", plus(guard, name, &o, last, 16));
+        add(Break::Bytes, "16 bytes less", plus(guard, name, &o, last, -16));
     } else if starts("mbarrier.arrive") {
-        add("left out", NOTHING.into());
+        add(Break::Arrival, "left out", NOTHING.into());
     } else if starts("mbarrier.init") && o.len() == 2 {
-        add("one arrival more", plus(guard, name, &o, 1, 1));
+        add(Break::Count, "one arrival more", plus(guard, name, &o, 1, 1));
         if o[1] != "1" {
-            add("one arrival less", plus(guard, name, &o, 1, -1));
+            add(Break::Count, "one arrival less", plus(guard, name, &o, 1, -1));
         }
-    } else if starts("fence.") || starts("membar") {
-        add("left out", NOTHING.into());
+    } else if starts("fence.") || starts("membar") || starts("wgmma.fence") {
+        add(Break::Fence, "left out", NOTHING.into());
     } else if starts("cp.async.wait_group") || starts("wgmma.wait_group") {
-        add("left out", NOTHING.into());
-        add("one group fewer", plus(guard, name, &o, 0, 1));
-    } else if starts("cp.async.commit_group")
-        || starts("cp.async.bulk.commit_group")
-        || starts("cp.async.bulk.wait_group")
-        || starts("wgmma.fence")
-        || starts("wgmma.commit")
-        || starts("barrier.cluster")
-        || starts("griddepcontrol.wait")
-    {
-        add("left out", NOTHING.into());
+        add(Break::Wait, "left out", NOTHING.into());
+        add(Break::Count, "one group fewer", plus(guard, name, &o, 0, 1));
+    } else if starts("cp.async.bulk.wait_group") {
+        add(Break::Wait, "left out", NOTHING.into());
+    } else if starts("cp.async.commit_group") || starts("cp.async.bulk.commit_group") || starts("wgmma.commit") {
+        add(Break::Arrival, "left out", NOTHING.into());
+    } else if starts("griddepcontrol.wait") {
+        add(Break::GridWait, "left out", NOTHING.into());
     } else if starts("st.release") || starts("ld.acquire") {
-        add(
-            "relaxed",
-            line.replace(".release", ".relaxed").replace(".acquire", ".relaxed"),
-        );
+        let relaxed = line.replace(".release", ".relaxed").replace(".acquire", ".relaxed");
+        add(Break::Fence, "relaxed", relaxed);
     } else if starts("setp.")
         && name.matches('.').count() == 2
         && (name.ends_with("s32") || name.ends_with("u32") || name.ends_with("s64"))
     {
         for (from, to) in [(".lt.", ".le."), (".le.", ".lt."), (".gt.", ".ge."), (".ge.", ".gt.")] {
             if name.contains(from) {
-                add(GUARD, format!("{guard} {} {};", name.replace(from, to), o.join(", ")));
+                let other = format!("{guard} {} {};", name.replace(from, to), o.join(", "));
+                add(Break::Guard, OFF, other);
             }
         }
     } else if (starts("mad.lo.s32") || starts("mul.lo.s32")) && o.len() >= 3 {
         const STAGE: i64 = 512;
         if o[2].parse::<i64>().is_ok_and(|bytes| bytes >= STAGE) {
-            add("stage index off by one", plus(guard, name, &o, 1, 1));
+            add(Break::Stage, "index off by one", plus(guard, name, &o, 1, 1));
+        }
+    } else if starts("shl.b32") && o.len() == 3 {
+        const STAGE_BITS: std::ops::Range<i64> = 10..18;
+        if o[2].parse().is_ok_and(|bits: i64| STAGE_BITS.contains(&bits)) {
+            add(Break::Stage, "index off by one", plus(guard, name, &o, 1, 1));
         }
     }
     list
-}
-
-/// What became of a mutant.
-pub enum Fate {
-    /// Found, and as what, after so many runs.
-    Found(String, usize),
-    Survived,
 }

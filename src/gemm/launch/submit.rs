@@ -6,7 +6,6 @@ use super::workspace::{Keeper, Workspace};
 use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
 use crate::gemm::planner::plan::Plan;
-use crate::gemm::schedule::cut::Cut;
 use crate::transpose;
 use cudarc::driver::sys;
 use std::hash::{BuildHasher, RandomState};
@@ -43,7 +42,7 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
     let mut kept = keeper
         .kept()
         .map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner));
-    let counts = matches!(plan.cut, Cut::WorkQueue(_) | Cut::StreamK(_));
+    let counts = plan.cut.counts();
     let workspace = match keeper.workspace(plan.workspace_bytes, counts, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {

@@ -27,6 +27,11 @@ impl Cut {
         }
     }
 
+    /// Whether blocks count in what lies before the workspace, which is 0 before and after such a launch.
+    pub const fn counts(self) -> bool {
+        matches!(self, Cut::WorkQueue(_) | Cut::StreamK(_))
+    }
+
     /// Length of a slice of `k`, in portions of `bk` unless there is one slice only.
     pub const fn k_slice(self, k: u32, bk: u32) -> u32 {
         match self.slices() {

@@ -8,8 +8,9 @@ use crate::machine::{Bulk, Copy, Known, Machine, Mbarrier, Warp, Why};
 use crate::memory::Use;
 use crate::parse::SHARED_BASE;
 use crate::shadow::{Access, View};
-use crate::tensor::{self, Descriptor, Eight, Number};
+use crate::tensor::{Descriptor, Number, Rows};
 use crate::tma::{Swizzle, TensorMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Where shared, local and parameter memory lie for generic addresses.
@@ -92,6 +93,7 @@ impl Machine<'_> {
                 budget -= 1;
                 steps += 1;
                 let instr = &code[pc as usize];
+                self.pc = pc;
                 let active = match instr.guard {
                     None => mask,
                     Some((p, negate)) => {
@@ -441,6 +443,14 @@ impl Machine<'_> {
         write: bool,
         access: Access,
     ) -> Check<bool> {
+        if self.watches_shared(offset, bytes) {
+            let how = match (access.rmw, write) {
+                (true, false) => "an atomic on",
+                (_, true) => "writes",
+                _ => "reads",
+            };
+            self.tell(w, slot, 1 << lane, format!("{how} {bytes} bytes at {offset:#x}"));
+        }
         let mut defined = true;
         let (grain, poison) = (self.grain, self.launch.poison);
         let view = self.view(w, lane);
@@ -488,11 +498,19 @@ impl Machine<'_> {
             ));
         }
         let (index, offset) = self.memory.find(address, bytes, hint)?;
-        if self.launch.early && w.clock[lane as usize].get(w.block, 0) == 0 {
+        let allowed = |range: &Range<u64>| range.start <= address && address + u64::from(bytes) <= range.end;
+        if self.launch.early
+            && w.clock[lane as usize].get(w.block, 0) == 0
+            && !(access.rmw && self.launch.early_atomics.iter().any(allowed))
+        {
             return Err(Fault::new(
                 Kind::BeforeGridWait,
                 "global memory is used before griddepcontrol.wait, while an earlier kernel may still run",
             ));
+        }
+        if self.watches_global(address, bytes) {
+            let how = if write { "writes" } else { "reads" };
+            self.tell(w, w.slot, 1 << lane, format!("{how} {bytes} bytes at {address:#x}"));
         }
         let grain = self.entry.grain[1];
         let view = self.view(w, lane);
@@ -1101,6 +1119,12 @@ impl Machine<'_> {
             Op::Bra { .. } | Op::Nop | Op::SetMaxReg => {}
             Op::Exit => {
                 self.idle = 0;
+                for bulk in w.bulks.iter().filter(|bulk| active >> bulk.lane & 1 == 1) {
+                    if w.clock[bulk.lane as usize].get(w.block, bulk.components[0]) < bulk.last {
+                        let text = "a thread ends, and a bulk copy of its may still read shared memory, which its block may leave";
+                        return at_lane(Err(Fault::new(Kind::Unfinished, text)), bulk.lane);
+                    }
+                }
                 let mut known = Known::default();
                 self.release_into(&mut known, w, active);
                 w.live &= !active;
@@ -1570,7 +1594,20 @@ impl Machine<'_> {
         barrier.arrived += 32;
         barrier.votes[0] += vote[0];
         barrier.votes[1] += vote[1];
-        let generation = barrier.generation;
+        let (generation, arrived) = (barrier.generation, barrier.arrived);
+        if self.watches_barrier(id) {
+            let how = if kind == BarKind::Arrive {
+                "arrives at"
+            } else {
+                "comes to"
+            };
+            self.tell(
+                w,
+                w.slot,
+                live,
+                format!("{how} barrier {id}, where {arrived} threads are now"),
+            );
+        }
         if kind != BarKind::Arrive {
             for lane in lanes(live) {
                 w.why[lane as usize] = Why::Bar { id, generation };
@@ -1680,8 +1717,19 @@ impl Machine<'_> {
                         }
                         barrier.pending -= many;
                         let phase = barrier.phase;
+                        let (pending, missing) = (barrier.pending, barrier.bytes);
+                        if self.watches_shared(at, 8) {
+                            let what = format!(
+                                "arrives {many} times and announces {bytes} bytes; phase {phase} waits for {pending} arrivals and \
+                                 {missing} bytes"
+                            );
+                            self.tell(w, slot, same, what);
+                        }
                         if *release && many > 0 {
-                            let mut known = std::mem::take(&mut barrier.known);
+                            let barrier = self.block_mut(slot).mbars.get_mut(&at);
+                            let mut known = barrier
+                                .map(|barrier| std::mem::take(&mut barrier.known))
+                                .unwrap_or_default();
                             self.release_into(&mut known, w, same);
                             if let Some(barrier) = self.block_mut(slot).mbars.get_mut(&at) {
                                 barrier.known = known;
@@ -1768,6 +1816,14 @@ impl Machine<'_> {
         let component = self.new_component(slot)?;
         let access = self.ordinary(w, lane, true, false);
         let _ = self.shared_access(w, lane, (slot, at), 8, true, access)?;
+        if self.watches_shared(at, 8) {
+            self.tell(
+                w,
+                slot,
+                1 << lane,
+                format!("initialises the mbarrier for {count} arrivals"),
+            );
+        }
         let owner = self.thread_component(w.index * 32 + lane);
         self.block_mut(slot).mbars.insert(
             at,
@@ -1835,6 +1891,16 @@ impl Machine<'_> {
             };
             for lane in lanes(same) {
                 at_lane(self.knows_barrier(w, lane, slot, at, read), lane)?;
+            }
+            if self.watches_shared(at, 8) {
+                let parity = parities[first] & 1;
+                let answer = if phase % 2 != parity { "goes on" } else { "has to wait" };
+                self.tell(
+                    w,
+                    slot,
+                    same,
+                    format!("waits for parity {parity} in phase {phase}: {answer}"),
+                );
             }
             if phase % 2 != parities[first] & 1 {
                 yes |= same;
@@ -2120,14 +2186,16 @@ impl Machine<'_> {
     }
 
     fn bulk_group(&mut self, w: &mut Warp, lane: u32) -> Check<([u32; 2], u32)> {
-        if let Some(bulk) = w.bulks.iter().find(|bulk| bulk.lane == lane) {
-            return Ok((bulk.components, bulk.committed + 1));
+        if let Some(bulk) = w.bulks.iter_mut().find(|bulk| bulk.lane == lane) {
+            bulk.last = bulk.committed + 1;
+            return Ok((bulk.components, bulk.last));
         }
         let components = [self.new_component(w.slot)?, self.new_component(w.slot)?];
         w.bulks.push(Bulk {
             lane,
             components,
             committed: 0,
+            last: 1,
         });
         Ok((components, 1))
     }
@@ -2187,6 +2255,14 @@ impl Machine<'_> {
         write: bool,
         access: Access,
     ) -> Check<()> {
+        if self.watches_shared(offset, bytes) {
+            let how = if write {
+                "asks for a bulk copy of"
+            } else {
+                "has a bulk copy or wgmma read"
+            };
+            self.tell(w, slot, 1 << lane, format!("{how} {bytes} bytes at {offset:#x}"));
+        }
         let grain = self.grain;
         let view = self.view(w, lane);
         let block = self.blocks[slot].as_mut().expect("a resident block");
@@ -2433,36 +2509,17 @@ impl Machine<'_> {
         if wgmma.negate[0] != wgmma.negate[1] {
             a.iter_mut().flatten().for_each(Number::negate);
         }
-        let at_once = self.arithmetic.products[usize::from(size == 2)];
         let depth = depth as usize;
-        let eights =
-            |rows: &[[Number; 16]]| -> Option<Vec<Eight>> { rows.iter().map(|row| Eight::of(&row[..depth])).collect() };
-        let fast = match depth == 8 && at_once == 8 {
-            true => eights(&a).zip(eights(&b)),
-            false => None,
-        };
-        for (index, &d) in wgmma.d.iter().enumerate() {
-            let mut out = w.narrow[d as usize];
-            if !accumulate {
-                out = [0; 32];
+        let rows = Rows::new(a, depth, size == 4, self.arithmetic);
+        for (registers, columns) in wgmma.d.chunks_exact(4).zip(b.as_chunks::<8>().0) {
+            let mut sums = [[0; 32]; 4];
+            if accumulate {
+                sums = std::array::from_fn(|i| w.narrow[registers[i] as usize]);
             }
-            if let Some((a, b)) = &fast {
-                if out.iter().all(|&bits| f32::from_bits(bits).is_finite()) {
-                    let places = std::array::from_fn(|lane| {
-                        (lane / 4 + index / 2 % 2 * 8, index / 4 * 8 + lane % 4 * 2 + index % 2)
-                    });
-                    tensor::add_eight(a, b, &places, &mut out, self.arithmetic.fraction_bits);
-                    w.narrow[d as usize] = out;
-                    continue;
-                }
+            rows.multiply(columns, &mut sums);
+            for (&register, sums) in registers.iter().zip(sums) {
+                w.narrow[register as usize] = sums;
             }
-            for lane in 0..32 {
-                let row = lane / 4 + index / 2 % 2 * 8;
-                let column = index / 4 * 8 + lane % 4 * 2 + index % 2;
-                let c = if accumulate { f32::from_bits(out[lane]) } else { 0.0 };
-                out[lane] = tensor::dot(&a[row][..depth], &b[column][..depth], c, self.arithmetic, at_once).to_bits();
-            }
-            w.narrow[d as usize] = out;
         }
         self.report.tensor_multiply_adds += 16 * u64::from(wgmma.n) * depth as u64;
         for &register in wgmma.d.iter().chain(tags_a) {
@@ -2525,17 +2582,11 @@ impl Machine<'_> {
                 }
             }
         }
-        let c: Vec<Narrow> = mma.c.iter().map(|&c| self.narrow(w, c)).collect();
-        let at_once = self.arithmetic.products[usize::from(per_word == 2)];
-        let depth = mma.k as usize;
-        for (index, &d) in mma.d.iter().enumerate() {
-            let mut out = [0; 32];
-            for (lane, out) in out.iter_mut().enumerate() {
-                let (row, column) = (lane / 4 + index / 2 * 8, lane % 4 * 2 + index % 2);
-                let c = f32::from_bits(c[index][lane]);
-                *out = tensor::dot(&a[row][..depth], &b[column][..depth], c, self.arithmetic, at_once).to_bits();
-            }
-            self.put(w, d, &out, u32::MAX);
+        let rows = Rows::new(a, mma.k as usize, per_word == 1, self.arithmetic);
+        let mut sums = std::array::from_fn(|i| self.narrow(w, mma.c[i]));
+        rows.multiply(&b, &mut sums);
+        for (&d, sums) in mma.d.iter().zip(&sums) {
+            self.put(w, d, sums, u32::MAX);
         }
         self.report.tensor_multiply_adds += 16 * 8 * u64::from(mma.k);
     }

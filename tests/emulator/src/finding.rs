@@ -65,6 +65,8 @@ pub struct Finding {
     pub thread: Option<u32>,
     /// The schedule, to be repeated.
     pub schedule: String,
+    /// What happened to the barrier or byte that the launch watches.
+    pub story: Vec<String>,
 }
 
 impl fmt::Display for Finding {
@@ -81,7 +83,11 @@ impl fmt::Display for Finding {
         if let Some(thread) = self.thread {
             write!(f, ", thread {thread}")?;
         }
-        write!(f, "; schedule {}", self.schedule)
+        write!(f, "; schedule {}", self.schedule)?;
+        if !self.story.is_empty() {
+            write!(f, "\n  the story:\n  {}", self.story.join("\n  "))?;
+        }
+        Ok(())
     }
 }
 

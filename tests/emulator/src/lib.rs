@@ -23,6 +23,7 @@ mod machine;
 mod memory;
 mod parse;
 mod shadow;
+mod story;
 mod tensor;
 mod tma;
 
@@ -30,5 +31,6 @@ pub use finding::{Finding, Kind};
 pub use machine::{run, Launch, Order, Param, Random, Report, Schedule};
 pub use memory::{Memory, Use};
 pub use parse::{Module, ParseError};
+pub use story::Watch;
 pub use tensor::{tf32_dot, Arithmetic};
 pub use tma::{Element, Swizzle, TensorMap};

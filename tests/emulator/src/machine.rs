@@ -6,9 +6,11 @@ use crate::ir::*;
 use crate::memory::Memory;
 use crate::parse::{Module, SHARED_BASE};
 use crate::shadow::Cell;
+use crate::story::{Story, Watch};
 use crate::tensor::Arithmetic;
 use crate::tma::{Swizzle, TensorMap};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A kernel's argument.
@@ -50,6 +52,8 @@ pub struct Launch {
     /// Whether the kernel may start before earlier kernels on its stream end: then it must not touch memory before it has
     /// waited for them.
     pub early: bool,
+    /// Global memory whose atomics may come before that wait. The caller has a reason why earlier kernels are done with it.
+    pub early_atomics: Vec<Range<u64>>,
     /// Clusters that are there at a time, at most; the next one starts when one has ended.
     pub resident: usize,
     /// Warp instructions after which a launch is given up.
@@ -59,6 +63,8 @@ pub struct Launch {
     pub poison: bool,
     /// Whether the report is to list the lines of the PTX that were carried out.
     pub coverage: bool,
+    /// A barrier or byte whose story is told.
+    pub watch: Option<Watch>,
 }
 
 impl Launch {
@@ -72,10 +78,12 @@ impl Launch {
             dynamic_shared: 0,
             params: Vec::new(),
             early: false,
+            early_atomics: Vec::new(),
             resident: 8,
             limit: 1 << 34,
             poison: false,
             coverage: false,
+            watch: None,
         }
     }
 
@@ -148,6 +156,8 @@ pub struct Report {
     pub lines: Vec<u32>,
     /// Lines of comparisons of whole numbers that some thread made with equal operands, if the launch asked for lines.
     pub edges: Vec<u32>,
+    /// What happened to the barrier or byte that the launch watches.
+    pub story: Vec<String>,
 }
 
 /// Runs a kernel to its end.
@@ -166,6 +176,7 @@ pub fn run(module: &Module, launch: &Launch, memory: &mut Memory, schedule: Sche
             block: [0; 3],
             thread: None,
             schedule: format!("{schedule:?}"),
+            story: Vec::new(),
         })
     };
     let Some(entry) = module.entry(&launch.entry) else {
@@ -350,6 +361,8 @@ pub(crate) struct Bulk {
     /// Components of reads from shared memory and of writes to global memory.
     pub components: [u32; 2],
     pub committed: u32,
+    /// The group of the last copy.
+    pub last: u32,
 }
 
 pub(crate) struct Warp {
@@ -431,6 +444,9 @@ pub(crate) struct Machine<'a> {
     pub covered: Vec<bool>,
     /// Likewise, whether it compared equal numbers.
     pub edges: Vec<bool>,
+    /// The instruction that is carried out.
+    pub pc: u32,
+    pub story: Story,
     next_cluster: u32,
 }
 
@@ -481,6 +497,8 @@ impl<'a> Machine<'a> {
             arithmetic: Arithmetic::of(module.target),
             covered: vec![false; if launch.coverage { entry.code.len() } else { 0 }],
             edges: vec![false; if launch.coverage { entry.code.len() } else { 0 }],
+            pc: 0,
+            story: Story::default(),
             next_cluster: 0,
         }
     }
@@ -702,6 +720,7 @@ impl<'a> Machine<'a> {
                         };
                         self.report.lines = lines(&self.covered);
                         self.report.edges = lines(&self.edges);
+                        self.report.story = self.story();
                         Ok(std::mem::take(&mut self.report))
                     }
                     false => Err(self.unfinished()),
@@ -817,6 +836,7 @@ impl<'a> Machine<'a> {
             block,
             thread,
             schedule: format!("{:?} seed {}", self.schedule.order, self.schedule.seed),
+            story: self.story(),
         })
     }
 
@@ -968,6 +988,9 @@ impl<'a> Machine<'a> {
                 let to = swizzle.apply(offset + 16 * i as u32) as usize;
                 block.data[to..to + chunk.len()].copy_from_slice(chunk);
             }
+            if self.watches_shared(offset, copy.data.len() as u32) {
+                self.happens(slot, format!("a bulk copy of {} bytes arrives", copy.data.len()));
+            }
         }
         let bytes = copy.data.len() as i64;
         for &(slot, at) in &copy.bars {
@@ -988,6 +1011,11 @@ impl<'a> Machine<'a> {
         };
         barrier.bytes -= bytes;
         barrier.copies -= 1;
+        let missing = barrier.bytes;
+        if self.watches_shared(at, 8) {
+            let what = format!("a copy of {bytes} bytes completes on it; {missing} are still to come");
+            self.happens(slot, what);
+        }
         self.advance_mbarrier(slot, at)
     }
 
@@ -1009,14 +1037,16 @@ impl<'a> Machine<'a> {
             Rc::new(barrier.known.clock.clone()),
             Rc::new(barrier.known.proxy.clone()),
         );
-        if barrier.copies > 0 {
+        let (phase, copies) = (barrier.phase - 1, barrier.copies);
+        if self.watches_shared(at, 8) {
+            self.happens(slot, format!("phase {phase} of the mbarrier completes"));
+        }
+        if copies > 0 {
             return Err(Fault::new(
                 Kind::TransactionCount,
                 format!(
-                    "phase {} of the mbarrier at {at:#x} completes while {} of its copies are under way: fewer bytes were \
-                     announced than are copied",
-                    barrier.phase - 1,
-                    barrier.copies
+                    "phase {phase} of the mbarrier at {at:#x} completes while {copies} of its copies are under way: fewer \
+                     bytes were announced than are copied"
                 ),
             ));
         }
@@ -1162,6 +1192,9 @@ impl<'a> Machine<'a> {
         barrier.arrived = 0;
         barrier.expected = None;
         barrier.generation += 1;
+        if self.watches_barrier(id) {
+            self.happens(slot, format!("all are at barrier {id}"));
+        }
     }
 
     pub(crate) fn complete_cluster(&mut self, cluster: usize) {

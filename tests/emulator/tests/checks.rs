@@ -1,7 +1,7 @@
 //! Each check on a small kernel that it must complain about, and on one that it must not.
 
 use ptx_emulator::{
-    run, Element, Finding, Kind, Launch, Memory, Module, Order, Param, Report, Schedule, Swizzle, TensorMap, Use,
+    run, Element, Finding, Kind, Launch, Memory, Module, Order, Param, Report, Schedule, Swizzle, TensorMap, Use, Watch,
 };
 
 const HEAD: &str = ".version 8.0\n.target sm_90a\n.address_size 64\n";
@@ -376,6 +376,33 @@ OVER:";
     assert_eq!(go("", wait, ""), Some(Kind::ProxyFence));
     assert_eq!(go(fence, wait, "st.shared.u32 [%r3], %r1;"), None);
     assert_eq!(go(fence, "", "st.shared.u32 [%r3], %r1;"), Some(Kind::SharedRace));
+    // A block does not leave memory that is still read.
+    assert_eq!(go(fence, "", ""), Some(Kind::Unfinished));
+}
+
+#[test]
+fn the_story_of_a_byte_and_of_a_barrier() {
+    let story = |watch: &str| {
+        let mut attempt = Try::new("st.shared.u32 [%r6], %r1;\nbar.sync 0;\nld.shared.u32 %r10, [%r3];\n");
+        attempt.launch.watch = Some(watch.parse().expect("something to watch"));
+        attempt
+            .run_with(Order::RoundRobin, 0)
+            .expect("a kernel that is right")
+            .story
+            .join("\n")
+    };
+    let byte = story("0x401"); // of the first word: `stage` begins on a multiple of 1024
+    assert!(byte.contains("thread 0: writes 4 bytes at 0x400"), "{byte}");
+    assert!(
+        byte.contains("32 threads from 32 to 63: reads 4 bytes at 0x400"),
+        "{byte}"
+    );
+    let barrier = story("barrier 0");
+    assert!(
+        barrier.contains("comes to barrier 0") && barrier.contains("all are at barrier 0"),
+        "{barrier}"
+    );
+    assert!("barrier".parse::<Watch>().is_err() && "0xyz".parse::<Watch>().is_err());
 }
 
 /// A warpgroup multiplies a tile of ones by itself.
@@ -616,6 +643,28 @@ fn an_early_launch_waits_before_it_touches_memory() {
     let one = "setp.ne.s32 %p1, %r1, 0;\n@%p1 bra A;\ngriddepcontrol.wait;\nA:\nBARRIER\nld.global.f32 %f1, [%rd4];";
     assert_eq!(go(&one.replace("BARRIER", "bar.sync 0;")), None);
     assert_eq!(go(&one.replace("BARRIER", "")), Some(Kind::BeforeGridWait));
+}
+
+#[test]
+fn only_declared_atomics_come_before_that_wait() {
+    let go = |body: &str| {
+        outcome(|| {
+            let mut attempt = Try::new(body);
+            let counters = attempt.memory.upload(&[0; 8], Use::Any);
+            attempt.launch.early = true;
+            attempt.launch.early_atomics.push(counters..counters + 4);
+            attempt.launch.params[1] = counters.into();
+            attempt
+        })
+    };
+    assert_eq!(go("atom.relaxed.gpu.global.inc.u32 %r10, [%rd2], 63;"), None);
+    for other in [
+        "atom.relaxed.gpu.global.inc.u32 %r10, [%rd2+4], 63;",
+        "ld.relaxed.gpu.global.u32 %r10, [%rd2];",
+        "st.relaxed.gpu.global.u32 [%rd2], 0;",
+    ] {
+        assert_eq!(go(other), Some(Kind::BeforeGridWait), "{other}");
+    }
 }
 
 #[test]

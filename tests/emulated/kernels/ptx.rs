@@ -1,6 +1,7 @@
 //! The kernels as PTX: nvcc makes it, without a GPU, and what it made is kept below `target/`.
 
-use ptx_emulator::Module;
+use candle_sgemm::device::DeviceInfo;
+use ptx_emulator::{Module, Watch};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -16,15 +17,37 @@ const HOPPER_SUFFIX: &str = "_sm90";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Ampere,
+    Ada,
     Hopper,
+    Blackwell,
 }
 
 impl Target {
     pub const fn architecture(self) -> &'static str {
         match self {
             Target::Ampere => "compute_80",
+            Target::Ada => "compute_89",
             Target::Hopper => "compute_90a",
+            Target::Blackwell => "compute_120",
         }
+    }
+
+    /// A device that has it.
+    pub const fn device(self) -> DeviceInfo {
+        match self {
+            Target::Ampere => DeviceInfo::A100,
+            Target::Ada => DeviceInfo::RTX_4090,
+            Target::Hopper => DeviceInfo::H100,
+            Target::Blackwell => DeviceInfo {
+                compute_capability: 120,
+                ..DeviceInfo::RTX_4090
+            },
+        }
+    }
+
+    /// Whether it can start a kernel before the one before it has ended.
+    pub fn starts_early(self) -> bool {
+        self.device().has_early_starts()
     }
 
     /// Whether a source file is compiled for it.
@@ -66,8 +89,28 @@ pub fn skipped(test: &str) -> bool {
     true
 }
 
+/// The barrier or byte whose story a failing run tells: `CANDLE_SGEMM_EMULATED_TRACE`.
+pub fn watched() -> Option<Watch> {
+    static WATCHED: OnceLock<Option<Watch>> = OnceLock::new();
+    *WATCHED.get_or_init(|| {
+        let text = env::var("CANDLE_SGEMM_EMULATED_TRACE").ok()?;
+        Some(text.parse().expect("CANDLE_SGEMM_EMULATED_TRACE"))
+    })
+}
+
 fn cuda() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")
+}
+
+/// `target/tmp`, where cargo keeps the files of tests; its examples are not told of it.
+pub fn kept() -> PathBuf {
+    const UP: usize = 3; // from target/PROFILE/FOLDER/PROGRAM
+    let program = env::current_exe().expect("a program knows its own path");
+    let target = || program.ancestors().nth(UP).map(|target| target.join("tmp"));
+    option_env!("CARGO_TARGET_TMPDIR")
+        .map(PathBuf::from)
+        .or_else(target)
+        .unwrap_or_else(env::temp_dir)
 }
 
 /// A number that changes with any header.
@@ -110,7 +153,7 @@ pub fn from_source(source: &Path, name: &str, target: Target) -> String {
         nvcc,
     )
         .hash(&mut hasher);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ptx");
+    let folder = kept().join("ptx");
     fs::create_dir_all(&folder).expect("target/tmp");
     let kept = folder.join(format!(
         "{}-{}-{:016x}.ptx",

@@ -1,26 +1,24 @@
 //! Products: plans go to the emulator as `src/gemm/launch/submit.rs` sends them to a GPU.
 
-use crate::ptx::{self, Target};
-use crate::transpositions;
+use super::ptx::{self, Target};
+use super::reference::{element, place, walk, Terms};
+use super::transpositions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::schedule::cut::Cut;
 use candle_sgemm::gemm::schedule::work_queue::HEAD_BYTES;
 use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision};
 use candle_sgemm::transpose::TransposePlan;
-use ptx_emulator::{run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use};
+use ptx_emulator::{
+    run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use, Watch,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::fmt;
 
-/// Rounding errors of a sum of k products, in units of ε·√k·Σ|a||b|.
-const C0: f64 = 4.0;
-/// With operands rounded to TF32, this much of Σ|a||b| on top.
-const TF32_ERROR: f64 = 2.0 / 1024.0;
-/// Rounding errors of the epilogue, in units of ε times its terms.
-const C1: f64 = 16.0;
 /// Elements behind D that must stay unwritten. Operands end where their allocations do.
 const PADDING: usize = 8;
 
@@ -64,6 +62,8 @@ pub struct Case {
     pub limit: u64,
     /// Bytes of shared memory beyond what the kernel's row says.
     pub more_shared: u32,
+    /// A barrier or byte whose story a failing run tells.
+    pub watch: Option<Watch>,
 }
 
 impl fmt::Display for Case {
@@ -73,26 +73,6 @@ impl fmt::Display for Case {
             "{} ({:?}, seed {}, {:?})",
             self.plan, self.target, self.seed, self.plan.problem
         )
-    }
-}
-
-fn batch_offset(problem: &GemmProblem, layout: &OperandLayout, mut batch: usize) -> i64 {
-    let mut offset = 0;
-    for dim in (0..MAX_BATCH_DIMS).rev() {
-        offset += (batch % problem.batch_dims[dim]) as i64 * layout.batch_strides[dim];
-        batch /= problem.batch_dims[dim];
-    }
-    offset
-}
-
-fn walk(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize, mut visit: impl FnMut(usize)) {
-    for batch in 0..problem.batch() {
-        let base = batch_offset(problem, layout, batch);
-        for row in 0..rows {
-            for col in 0..cols {
-                visit((base + row as i64 * layout.row_stride + col as i64 * layout.col_stride) as usize);
-            }
-        }
     }
 }
 
@@ -184,6 +164,7 @@ impl Case {
             seed,
             limit: u64::MAX,
             more_shared: 0,
+            watch: ptx::watched(),
         }
     }
 
@@ -232,7 +213,7 @@ impl Case {
             beta: scalars + 4,
         };
         // Old contents of the workspace may be anything; counters are 0.
-        let counted = matches!(kernel.split_k, SplitK::WorkQueue(_));
+        let counted = plan.cut.counts();
         let workspace = match plan.workspace_bytes {
             0 => 0,
             bytes => {
@@ -260,9 +241,16 @@ impl Case {
         launch.grid = plan.grid;
         launch.cluster = [plan.cluster(), 1, 1];
         launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
-        launch.early = kernel.starts_early() && self.target == Target::Hopper;
+        launch.early = kernel.starts_early() && self.target.starts_early();
+        if matches!(plan.cut, Cut::StreamK(_)) && workspace > 0 {
+            // Blocks draw their numbers as they start. A launch starts early only when all blocks of the one before it have
+            // started, and so drawn; the last of them has set the counter back.
+            let ticket = workspace - HEAD_BYTES as u64;
+            launch.early_atomics.push(ticket..ticket + size_of::<u32>() as u64);
+        }
         launch.limit = self.limit;
         launch.coverage = true;
+        launch.watch = self.watch;
         launch.resident = 1 + rng.random_range(0..8usize);
         if let Some(maps) = plan.tensor_maps(&here) {
             launch.params.extend(maps.iter().map(map));
@@ -310,44 +298,26 @@ impl Case {
     /// The first element that is further from the FP64 result than rounding explains.
     pub fn complaint(&self, d: &[f64]) -> Option<String> {
         let problem = self.as_it_lies();
-        let (m, n, k) = (problem.m, problem.n, problem.k);
-        let epsilon = match problem.dtype {
-            DType::F32 => f64::from(f32::EPSILON),
-            DType::F64 => f64::EPSILON,
-        };
+        let (m, n) = (problem.m, problem.n);
         for batch in 0..problem.batch() {
             let [sum, magnitude] = self.products(&problem, batch);
-            let at = |layout: &OperandLayout, row: usize, col: usize| {
-                (batch_offset(&problem, layout, batch)
-                    + row as i64 * layout.row_stride
-                    + col as i64 * layout.col_stride) as usize
-            };
+            let at = |layout: &OperandLayout, row: usize, col: usize| place(&problem, layout, batch, row, col);
             for row in 0..m {
                 for col in 0..n {
-                    let (sum, magnitude) = (sum[row * n + col], magnitude[row * n + col]);
-                    let alpha = f64::from(self.alpha);
-                    let from_c = match (&problem.epilogue.c, &self.c) {
-                        (Some(layout), Some(c)) => f64::from(self.beta) * c[at(layout, row, col)],
-                        _ => 0.0,
+                    let terms = Terms {
+                        sum: sum[row * n + col],
+                        magnitude: magnitude[row * n + col],
+                        from_c: match (&problem.epilogue.c, &self.c) {
+                            (Some(layout), Some(c)) => f64::from(self.beta) * c[at(layout, row, col)],
+                            _ => 0.0,
+                        },
+                        bias: self.bias.as_ref().map_or(0.0, |bias| bias[col]),
+                        residual: match (&problem.epilogue.residual, &self.residual) {
+                            (Some(layout), Some(residual)) => Some(residual[at(layout, row, col)]),
+                            _ => None,
+                        },
                     };
-                    let bias = self.bias.as_ref().map_or(0.0, |bias| bias[col]);
-                    let skip = match (&problem.epilogue.residual, &self.residual) {
-                        (Some(layout), Some(residual)) => residual[at(layout, row, col)],
-                        _ => 0.0,
-                    };
-                    let activated = activate(problem.epilogue.activation, alpha * sum + from_c + bias);
-                    let value = match (&self.residual, problem.epilogue.combine) {
-                        (Some(_), Combine::Multiply) => activated * skip,
-                        _ => activated + skip,
-                    };
-                    let rounding = match problem.precision {
-                        Precision::Tf32 => TF32_ERROR * alpha.abs() * magnitude,
-                        _ => 0.0,
-                    };
-                    let error = C0 * (k as f64).sqrt() * alpha.abs() * magnitude
-                        + C1 * (from_c.abs() + bias.abs() + skip.abs() + value.abs());
-                    // The slope of every activation is below 1.2.
-                    let bound = 1.2 * (epsilon * error + rounding);
+                    let (value, bound) = element(&problem, f64::from(self.alpha), &terms);
                     let got = d[at(&problem.d, row, col)];
                     let off = (got - value).abs();
                     if off.is_nan() || off > bound {
@@ -365,11 +335,9 @@ impl Case {
     fn products(&self, problem: &GemmProblem, batch: usize) -> [Vec<f64>; 2] {
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let dense = |data: &[f64], layout: &OperandLayout, rows: usize, cols: usize| -> Vec<f64> {
-            let base = batch_offset(problem, layout, batch);
-            let place = |row: usize, col: usize| base + row as i64 * layout.row_stride + col as i64 * layout.col_stride;
             (0..rows)
                 .flat_map(|row| (0..cols).map(move |col| (row, col)))
-                .map(|(row, col)| data[place(row, col) as usize])
+                .map(|(row, col)| data[place(problem, layout, batch, row, col)])
                 .collect()
         };
         let (a, b) = (dense(&self.a, &problem.a, m, k), dense(&self.b, &problem.b, k, n));
@@ -415,20 +383,6 @@ impl Case {
     }
 }
 
-fn activate(activation: Activation, x: f64) -> f64 {
-    match activation {
-        Activation::Identity => x,
-        Activation::Relu => x.max(0.0),
-        Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
-        }
-        Activation::GeluErf => x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Tanh => x.tanh(),
-        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-    }
-}
-
 const ACTIVATIONS: [Activation; 7] = [
     Activation::Identity,
     Activation::Relu,
@@ -454,14 +408,18 @@ fn size(rng: &mut StdRng, tile: usize, most: usize) -> usize {
     drawn.clamp(1, most.max(1))
 }
 
-/// An operand's layout, with the chances that its elements follow one another along rows, and that rows start on 16 bytes.
-fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: f64) -> OperandLayout {
+/// An operand's layout, with the chances that its elements follow one another along rows, that rows start on 16 bytes, and that
+/// it is every other element of something.
+fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: f64, spread: f64) -> OperandLayout {
     let (along_rows, aligned) = (rng.random_bool(along_rows), rng.random_bool(aligned));
     let odd = rng.random_range(0..4usize);
     let padded = |length: usize| match aligned {
         true => length.next_multiple_of(4) + 4 * odd,
         false => length + odd,
     };
+    if rng.random_bool(spread) {
+        return OperandLayout::strided((2 * padded(cols)) as i64, 2);
+    }
     match along_rows {
         true => OperandLayout::row_major(padded(cols)),
         false => OperandLayout::col_major(padded(rows)),
@@ -510,23 +468,24 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     let aligned = rng.random_bool(0.75);
     let chance = f64::from(u8::from(aligned));
     let offset = if aligned { 0 } else { rng.random_range(0..4usize) };
-    let a = layout(rng, m, k, 0.5, chance);
-    let b = layout(rng, k, n, 0.5, chance);
+    let spread = if rng.random_bool(0.1) { 0.5 } else { 0.0 };
+    let a = layout(rng, m, k, 0.5, chance, spread);
+    let b = layout(rng, k, n, 0.5, chance, spread);
     let mut problem = GemmProblem::new(m, n, k, a, b);
     problem.dtype = spec.dtype;
     problem.precision = match spec.arithmetic {
         Arithmetic::Tf32 => Precision::Tf32,
         _ => Precision::Fp32,
     };
-    problem.d = layout(rng, m, n, 1.0, 0.5);
+    problem.d = layout(rng, m, n, 1.0, 0.5, 0.0);
     if rng.random_bool(0.3) {
-        problem.epilogue.c = Some(layout(rng, m, n, 1.0, chance));
+        problem.epilogue.c = Some(layout(rng, m, n, 1.0, chance, 0.0));
     }
     if spec.epilogue == EpilogueSupport::Fused && rng.random_bool(0.5) {
         problem.epilogue.bias = rng.random_bool(0.7);
         problem.epilogue.activation = ACTIVATIONS[rng.random_range(0..ACTIVATIONS.len())];
         if rng.random_bool(0.4) {
-            problem.epilogue.residual = Some(layout(rng, m, n, 1.0, 0.5));
+            problem.epilogue.residual = Some(layout(rng, m, n, 1.0, 0.5, 0.0));
             if rng.random_bool(0.3) {
                 problem.epilogue.combine = Combine::Multiply;
             }
@@ -587,18 +546,25 @@ pub fn draw(
     deep: bool,
 ) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
     const TRIES: usize = 400;
+    const REPACKED: f64 = 0.3;
     for _ in 0..TRIES {
-        let base = match target {
-            Target::Ampere => DeviceInfo::A100,
-            Target::Hopper => DeviceInfo::H100,
-        };
         let device = DeviceInfo {
             sm_count: [1, 2, 3, 4, 8][rng.random_range(0..if deep { 2 } else { 5usize })],
-            ..base
+            ..target.device()
         };
         let (problem, offset) = draw_problem(rng, spec, most_work, deep);
         if problem.validate().is_err() {
             continue;
+        }
+        // Operands that the planner would have written anew, for kernels that read them otherwise not at all or slowly.
+        if !deep && rng.random_bool(REPACKED) {
+            let problem = problem.folded();
+            let plans: Vec<Plan> = Plan::candidates(&problem, &device)
+                .filter(|plan| plan.kernel.name == spec.name && plan.is_repacked())
+                .collect();
+            if !plans.is_empty() {
+                return Some((plans, device, offset));
+            }
         }
         let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
             continue;

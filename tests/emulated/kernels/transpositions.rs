@@ -1,13 +1,13 @@
 //! Copies and transpositions: plans go to the emulator as `src/transpose/launch.rs` sends them to a GPU.
 
-use crate::gemm::Wrong;
-use crate::ptx::{self, Target};
+use super::gemm::Wrong;
+use super::ptx::{self, Target};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::transpose::args::TransposeArgs;
 use candle_sgemm::transpose::kernels::{Instance, TransposeKernel};
 use candle_sgemm::transpose::plan::{Piece, Step};
 use candle_sgemm::transpose::{TransposePlan, TransposeProblem};
-use ptx_emulator::{run, Element, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use};
+use ptx_emulator::{run, Element, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use, Watch};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
@@ -66,35 +66,36 @@ pub fn launch(
     memory: &mut Memory,
     schedule: Schedule,
 ) -> Result<Report, Wrong> {
+    let how = How {
+        target,
+        lets_next,
+        limit: u64::MAX,
+        watch: ptx::watched(),
+    };
     match &plan.step {
         Step::Launch { kernel, .. } => {
             let module = ptx::module(kernel.file, target);
-            launch_in(&module, plan, target, src, dst, lets_next, u64::MAX, memory, schedule)
+            launch_in(&module, plan, [src, dst], &how, memory, schedule)
         }
-        _ => launch_in(
-            &Module::default(),
-            plan,
-            target,
-            src,
-            dst,
-            lets_next,
-            u64::MAX,
-            memory,
-            schedule,
-        ),
+        _ => launch_in(&Module::default(), plan, [src, dst], &how, memory, schedule),
     }
 }
 
-/// The same with other code for the kernel.
-#[allow(clippy::too_many_arguments)]
-pub fn launch_in(
-    module: &Module,
-    plan: &TransposePlan,
+/// What a launch needs beside plan and addresses.
+pub struct How {
     target: Target,
-    src: u64,
-    dst: u64,
+    /// Whether the kernel lets the next one start early.
     lets_next: bool,
     limit: u64,
+    watch: Option<Watch>,
+}
+
+/// The same with other code for the kernel.
+fn launch_in(
+    module: &Module,
+    plan: &TransposePlan,
+    [src, dst]: [u64; 2],
+    how: &How,
     memory: &mut Memory,
     schedule: Schedule,
 ) -> Result<Report, Wrong> {
@@ -114,15 +115,16 @@ pub fn launch_in(
         } => {
             for piece in pieces {
                 let mut args = piece.args(plan, kernel, src, dst);
-                args.lets_next = u16::from(lets_next);
+                args.lets_next = u16::from(how.lets_next);
                 let mut launch = Launch::new(instance.entry, piece.blocks, instance.threads)
                     .param(Param::Bytes(argument_bytes(&args)));
                 launch.dynamic_shared = instance.shared(plan.streaming);
-                launch.limit = limit;
+                launch.limit = how.limit;
                 // Tiles are read in whole vectors; what is beyond the matrix goes nowhere, as every byte of the result shows.
                 launch.poison = true;
                 launch.coverage = true;
-                launch.early = kernel.starts_early && target == Target::Hopper;
+                launch.watch = how.watch;
+                launch.early = kernel.starts_early && how.target.starts_early();
                 if kernel.needs.tensor_maps {
                     launch.params.extend(maps(instance, piece, args.src, args.dst));
                 }
@@ -137,21 +139,45 @@ pub fn launch_in(
     Ok(all)
 }
 
-/// A view that is written out in another order.
+/// A view of a buffer, and the order in which its dimensions are written out.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub dims: Vec<usize>,
+    pub strides: Vec<usize>,
+    pub order: Vec<usize>,
+    /// Elements before the first.
+    pub offset: usize,
+    /// Bytes of an element.
+    pub size: usize,
+    /// Bytes by which the destination begins after a multiple of 256.
+    pub shift: usize,
+}
+
+impl View {
+    /// The plan of this kernel, if it takes the view.
+    pub fn plan(&self, kernel: &TransposeKernel, device: &DeviceInfo) -> candle_sgemm::error::Result<TransposePlan> {
+        let both = (self.offset * self.size) | self.shift;
+        let align = match both {
+            0 => 256,
+            _ => 1 << both.trailing_zeros().min(8),
+        };
+        let problem = TransposeProblem::permutation(&self.dims, &self.strides, &self.order, self.size)?;
+        TransposePlan::named(kernel.name, &problem.aligned_to(align), device)
+    }
+}
+
+/// A view that is written out, with its data.
 #[derive(Debug)]
 pub struct Case {
     pub plan: TransposePlan,
     pub target: Target,
-    dims: Vec<usize>,
-    strides: Vec<usize>,
-    order: Vec<usize>,
-    offset: usize,
-    size: usize,
-    shift: usize,
+    view: View,
     src: Vec<u8>,
     seed: u64,
     /// Warp instructions after which a run is given up.
     pub limit: u64,
+    /// A barrier or byte whose story a failing run tells.
+    pub watch: Option<Watch>,
 }
 
 /// Bytes around source and destination. Kernels may read to the next multiple of 16 on either side of the source.
@@ -161,10 +187,7 @@ impl Case {
     /// A case for this kernel, if one is found.
     pub fn draw(rng: &mut StdRng, kernel: &'static TransposeKernel, target: Target, most_bytes: usize) -> Option<Case> {
         const TRIES: usize = 4000;
-        let device = match target {
-            Target::Ampere => DeviceInfo::A100,
-            Target::Hopper => DeviceInfo::H100,
-        };
+        let device = target.device();
         for _ in 0..TRIES {
             let device = DeviceInfo {
                 // Sometimes more than the L2 holds.
@@ -225,40 +248,37 @@ impl Case {
             } else {
                 0
             };
-            let both = (offset * size) | shift;
-            let align = if both == 0 {
-                256
-            } else {
-                1 << both.trailing_zeros().min(8)
-            };
-            let Ok(problem) = TransposeProblem::permutation(&dims, &strides, &order, size) else {
-                continue;
-            };
-            let Ok(plan) = TransposePlan::named(kernel.name, &problem.aligned_to(align), &device) else {
-                continue;
-            };
-            if !matches!(plan.step, Step::Launch { .. }) {
-                continue;
-            }
-            let last: usize = dims.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum();
-            let seed = rng.next_u64();
-            let mut src = vec![0; (offset + last + 1) * size];
-            StdRng::seed_from_u64(seed).fill_bytes(&mut src);
-            return Some(Case {
-                plan,
-                target,
+            let view = View {
                 dims,
                 strides,
                 order,
                 offset,
                 size,
                 shift,
-                src,
-                seed,
-                limit: u64::MAX,
-            });
+            };
+            let Ok(plan) = view.plan(kernel, &device) else {
+                continue;
+            };
+            if matches!(plan.step, Step::Launch { .. }) {
+                return Some(Case::new(plan, target, view, rng.next_u64()));
+            }
         }
         None
+    }
+
+    pub fn new(plan: TransposePlan, target: Target, view: View, seed: u64) -> Self {
+        let last: usize = view.dims.iter().zip(&view.strides).map(|(n, s)| (n - 1) * s).sum();
+        let mut src = vec![0; (view.offset + last + 1) * view.size];
+        StdRng::seed_from_u64(seed).fill_bytes(&mut src);
+        Case {
+            plan,
+            target,
+            view,
+            src,
+            seed,
+            limit: u64::MAX,
+            watch: ptx::watched(),
+        }
     }
 
     /// The plan, and what it was made for.
@@ -266,28 +286,24 @@ impl Case {
         let Case {
             plan,
             target,
-            dims,
-            strides,
-            order,
-            offset,
-            size,
-            shift,
+            view,
             seed,
             ..
         } = self;
-        format!("{plan} ({target:?}, {dims:?} {strides:?} {order:?} of {size} bytes at {offset}, shift {shift}, seed {seed})")
+        format!("{plan} ({target:?}, {view:?}, seed {seed})")
     }
 
     fn reference(&self) -> Vec<u8> {
-        let count: usize = self.dims.iter().product();
-        let mut out = Vec::with_capacity(count * self.size);
+        let view = &self.view;
+        let count: usize = view.dims.iter().product();
+        let mut out = Vec::with_capacity(count * view.size);
         for index in 0..count {
-            let (mut rest, mut at) = (index, self.offset);
-            for &axis in self.order.iter().rev() {
-                at += rest % self.dims[axis] * self.strides[axis];
-                rest /= self.dims[axis];
+            let (mut rest, mut at) = (index, view.offset);
+            for &axis in view.order.iter().rev() {
+                at += rest % view.dims[axis] * view.strides[axis];
+                rest /= view.dims[axis];
             }
-            out.extend_from_slice(&self.src[at * self.size..(at + 1) * self.size]);
+            out.extend_from_slice(&self.src[at * view.size..(at + 1) * view.size]);
         }
         out
     }
@@ -298,22 +314,18 @@ impl Case {
         let mut around = vec![0xC3; GUARD];
         around.extend_from_slice(&self.src);
         around.extend_from_slice(&[0xC3; GUARD]);
-        let src = memory.upload(&around, Use::Input) + (GUARD + self.offset * self.size) as u64;
+        let src = memory.upload(&around, Use::Input) + (GUARD + self.view.offset * self.view.size) as u64;
         let bytes = self.plan.problem.bytes();
-        let start = GUARD + self.shift;
+        let start = GUARD + self.view.shift;
         let room = memory.reserve(start + bytes + GUARD);
         let dst = room + start as u64;
-        let report = launch_in(
-            module,
-            &self.plan,
-            self.target,
-            src,
-            dst,
-            false,
-            self.limit,
-            &mut memory,
-            schedule,
-        )?;
+        let how = How {
+            target: self.target,
+            lets_next: false,
+            limit: self.limit,
+            watch: self.watch,
+        };
+        let report = launch_in(module, &self.plan, [src, dst], &how, &mut memory, schedule)?;
         if let Some(address) = memory.first_unwritten(dst, bytes) {
             return Err(Wrong::Result(format!(
                 "byte {} of the destination was not written",

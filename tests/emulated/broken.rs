@@ -1,0 +1,455 @@
+//! Kernels of every family, broken on purpose: how many breaks are found, as what, and after how many runs.
+
+use crate::kernels::ptx::{self, Target};
+use crate::kernels::{gemm, transpositions};
+use crate::mutants::{Break, Kernel, Mutant};
+use crate::{chosen, in_parallel, setting};
+use candle_sgemm::gemm::{KernelSpec, TABLE};
+use candle_sgemm::transpose;
+use candle_sgemm::transpose::kernels::{Instance, TransposeKernel};
+use candle_sgemm::transpose::plan::Step;
+use ptx_emulator::{Module, Order, Report, Schedule};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Kernels of a family, the smallest that show what the family does. A name of the table of transpositions stands for its
+/// kernels for all sizes of elements.
+type Family = (&'static str, Target, &'static [&'static str]);
+
+/// The slowest first, so that all processors are busy to the end.
+const FAMILIES: [Family; 16] = [
+    (
+        "TF32 on Hopper",
+        Target::Hopper,
+        &["gemm_tf32_sm90_128x64_tn", "gemm_tf32_sm90_128x128_pair_tn"],
+    ),
+    (
+        "3×TF32 on Hopper",
+        Target::Hopper,
+        &["gemm_tf32x3_sm90_32x64_nn", "gemm_tf32x3_sm90_64x64_tn"],
+    ),
+    (
+        "FFMA, specialised",
+        Target::Hopper,
+        &["ffma_specialized_128x128_nn_sm90", "ffma_specialized_128x128_sm90"],
+    ),
+    (
+        "FFMA, k-major, stream-K",
+        Target::Hopper,
+        &["ffma_kmajor_64x64_stream_sm90"],
+    ),
+    ("FFMA, k-major", Target::Hopper, &["ffma_kmajor_32x64_sm90"]),
+    ("FFMA, strips", Target::Hopper, &["ffma_strips_16_sm90"]),
+    (
+        "FFMA, grouped",
+        Target::Hopper,
+        &["ffma_grouped_64x64_nn_sm90", "ffma_grouped_64x64_tt_sm90"],
+    ),
+    (
+        "FFMA, direct",
+        Target::Hopper,
+        &["ffma_direct_128x32_nn_sm90", "ffma_direct_128x64_nt_sm90"],
+    ),
+    (
+        "FFMA, pipelined",
+        Target::Ampere,
+        &["ffma_pipelined_64x64", "ffma_pipelined_32x32"],
+    ),
+    (
+        "FFMA, tiled",
+        Target::Hopper,
+        &["ffma_64x64", "ffma_32x32", "ffma_16x128", "ffma_128x32"],
+    ),
+    (
+        "matrix and vector",
+        Target::Hopper,
+        &[
+            "gemv_dot_m1",
+            "gemv_dot_n4",
+            "gemv_dot_m8_deep",
+            "gemv_axpy_m2",
+            "gemv_axpy_n1",
+            "gemv_panel_n16",
+        ],
+    ),
+    (
+        "mma.sync",
+        Target::Ampere,
+        &["gemm_tf32x3_mma_64x64", "gemm_tf32_mma_64x64"],
+    ),
+    (
+        "the ladder, asynchronous",
+        Target::Ampere,
+        &["sgemm_14_async_pipelined", "sgemm_14_async_pipelined_128x128"],
+    ),
+    (
+        "the ladder, synchronous",
+        Target::Hopper,
+        &["sgemm_13_warp_tiled", "sgemm_12_double_buffered", "sgemm_03_shared"],
+    ),
+    ("transposition by TMA", Target::Hopper, &["transpose_06_tma"]),
+    (
+        "other transpositions and copies",
+        Target::Hopper,
+        &[
+            "transpose_03_padded",
+            "transpose_05_swizzled",
+            "transpose_07_unaligned",
+            "transpose_08_few_rows",
+            "transpose_09_few_cols",
+            "transpose_10_registers",
+            "copy_03_rows",
+        ],
+    ),
+];
+
+/// A kernel that is broken.
+#[derive(Clone, Copy)]
+enum Subject {
+    Product(&'static KernelSpec),
+    Movement(&'static TransposeKernel, &'static Instance),
+}
+
+impl Subject {
+    fn of(name: &str) -> Vec<Subject> {
+        let products = TABLE.iter().filter(|spec| spec.name == name).map(Subject::Product);
+        let movements = transpose::TABLE
+            .iter()
+            .filter(|kernel| kernel.name == name)
+            .flat_map(|kernel| {
+                kernel
+                    .instances
+                    .iter()
+                    .map(|instance| Subject::Movement(kernel, instance))
+            });
+        let all: Vec<_> = products.chain(movements).collect();
+        assert!(!all.is_empty(), "no table has {name}");
+        all
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Product(spec) => spec.name,
+            Subject::Movement(_, instance) => instance.entry,
+        }
+    }
+
+    fn kernel(self, target: Target) -> Kernel {
+        let file = match self {
+            Subject::Product(spec) => spec.file,
+            Subject::Movement(kernel, _) => kernel.file,
+        };
+        Kernel::new(&ptx::text(file, target), self.name())
+    }
+
+    /// A case of so many multiply-adds; a deep one is deep enough for rings to come round.
+    fn draw(self, rng: &mut StdRng, target: Target, work: usize, deep: bool) -> Option<Case> {
+        const BYTES: usize = 64 << 10;
+        const TRIES: usize = 50;
+        match self {
+            Subject::Product(spec) => {
+                let (plans, device, offset) = gemm::draw(rng, spec, target, work, deep)?;
+                let plan = plans[rng.random_range(0..plans.len())];
+                let case = gemm::Case::new(plan, target, device, offset, rng.next_u64());
+                Some(Case::Product(Box::new(case)))
+            }
+            Subject::Movement(kernel, instance) => (0..TRIES)
+                .filter_map(|_| transpositions::Case::draw(rng, kernel, target, BYTES))
+                .find(|case| matches!(&case.plan.step, Step::Launch { instance: drawn, .. } if drawn.entry == instance.entry))
+                .map(|case| Case::Movement(Box::new(case))),
+        }
+    }
+}
+
+enum Case {
+    Product(Box<gemm::Case>),
+    Movement(Box<transpositions::Case>),
+}
+
+impl Case {
+    fn limit(&mut self, instructions: u64) {
+        match self {
+            Case::Product(case) => case.limit = instructions,
+            Case::Movement(case) => case.limit = instructions,
+        }
+    }
+
+    /// Runs the case with this code; what is wrong is said in a word.
+    fn run(&self, module: &Module, schedule: Schedule) -> Result<Report, String> {
+        let wrong = |wrong| match wrong {
+            gemm::Wrong::Found(finding) => format!("{:?}", finding.kind),
+            gemm::Wrong::Result(_) => "result".to_string(),
+        };
+        match self {
+            Case::Product(case) => {
+                let (d, report) = case.run(module, schedule).map_err(wrong)?;
+                match case.complaint(&d) {
+                    Some(_) => Err("result".to_string()),
+                    None => Ok(report),
+                }
+            }
+            Case::Movement(case) => case.run(module, schedule).map_err(wrong),
+        }
+    }
+}
+
+/// A case, the lines that it carries out, and those where some thread stands on a guard's edge.
+struct Covered {
+    case: Case,
+    lines: BTreeSet<u32>,
+    edges: BTreeSet<u32>,
+}
+
+impl Covered {
+    fn shows(&self, mutant: &Mutant) -> bool {
+        match mutant.kind {
+            Break::Guard => self.edges.contains(&mutant.line),
+            _ => self.lines.contains(&mutant.line),
+        }
+    }
+}
+
+/// A kernel as it is, its cases and its mutants.
+struct Patient {
+    subject: Subject,
+    target: Target,
+    kernel: Kernel,
+    cases: Vec<Covered>,
+}
+
+impl Patient {
+    fn new(subject: Subject, target: Target, seed: u64) -> (Self, Vec<Mutant>) {
+        const CASES: usize = 10;
+        const WORK: usize = 10 << 20;
+        let kernel = subject.kernel(target);
+        let original = kernel.module();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut cases = Vec::new();
+        for i in 0..CASES {
+            let Some(mut case) = subject.draw(&mut rng, target, WORK, i % 2 == 1) else {
+                continue;
+            };
+            match case.run(&original, Schedule::drawn(1)) {
+                Ok(report) => {
+                    case.limit(20 * report.warp_instructions + 200_000);
+                    cases.push(Covered {
+                        case,
+                        lines: report.lines.into_iter().collect(),
+                        edges: report.edges.into_iter().collect(),
+                    });
+                }
+                Err(wrong) => panic!("{} as it is: {wrong}", subject.name()),
+            }
+        }
+        let union = |of: fn(&Covered) -> &BTreeSet<u32>| cases.iter().flat_map(of).copied().collect();
+        let mutants = kernel.mutants(&union(|covered| &covered.lines), &union(|covered| &covered.edges));
+        let patient = Patient {
+            subject,
+            target,
+            kernel,
+            cases,
+        };
+        (patient, mutants)
+    }
+
+    /// How a mutant is found, and in which run: first with the cases that show it, then with others, small and many.
+    fn examine(&self, mutant: &Mutant, seed: u64) -> Option<(String, usize)> {
+        const RUNS: usize = 15;
+        const MORE_RUNS: usize = 80;
+        const MORE_INSTRUCTIONS: u64 = 3 << 20;
+        const WORK: usize = 1 << 20;
+        let module = self.kernel.mutated(mutant);
+        let those: Vec<_> = self.cases.iter().filter(|covered| covered.shows(mutant)).collect();
+        let schedule = |run: usize| Schedule {
+            order: Order::ALL[(run + 2) % Order::ALL.len()],
+            seed: seed + run as u64,
+        };
+        for run in 0..RUNS {
+            let covered = those[(run + those.len() - 1) % those.len()];
+            if let Err(how) = covered.case.run(&module, schedule(run)) {
+                return Some((how, run + 1));
+            }
+        }
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut instructions = 0;
+        for run in RUNS..RUNS + MORE_RUNS {
+            let mut case = self.subject.draw(&mut rng, self.target, WORK, false)?;
+            case.limit(MORE_INSTRUCTIONS);
+            match case.run(&module, schedule(run)) {
+                Ok(report) => instructions += report.warp_instructions,
+                Err(how) => return Some((how, run + 1)),
+            }
+            if instructions > MORE_INSTRUCTIONS {
+                break;
+            }
+        }
+        None
+    }
+}
+
+/// What became of a family's mutants.
+#[derive(Default)]
+struct Outcome {
+    name: &'static str,
+    /// Found and tried, of each kind.
+    kinds: BTreeMap<Break, [usize; 2]>,
+    /// Left out, because they are the same kernel.
+    same: usize,
+    /// How many were found how.
+    how: BTreeMap<String, usize>,
+    /// The runs that it took.
+    runs: Vec<usize>,
+    survivors: Vec<Survivor>,
+}
+
+struct Survivor {
+    kernel: &'static str,
+    kind: Break,
+    what: String,
+    source: String,
+}
+
+impl Outcome {
+    fn sum(&self) -> [usize; 2] {
+        self.kinds.values().fold([0; 2], |a, b| [a[0] + b[0], a[1] + b[1]])
+    }
+}
+
+/// Breaks the kernels of a family in as many places as asked for, each kind of break in its turn.
+fn examine(&(name, target, kernels): &Family, seed: u64, most: usize) -> Outcome {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (mut patients, mut pool) = (Vec::new(), BTreeMap::<Break, Vec<(usize, Mutant)>>::new());
+    for subject in kernels.iter().flat_map(|name| Subject::of(name)) {
+        let (patient, mutants) = Patient::new(subject, target, seed);
+        for mutant in mutants {
+            pool.entry(mutant.kind).or_default().push((patients.len(), mutant));
+        }
+        patients.push(patient);
+    }
+    for mutants in pool.values_mut() {
+        for i in (1..mutants.len()).rev() {
+            mutants.swap(i, rng.random_range(0..=i));
+        }
+    }
+    let mut outcome = Outcome {
+        name,
+        ..Outcome::default()
+    };
+    let mut tried = 0;
+    while tried < most && pool.values().any(|mutants| !mutants.is_empty()) {
+        for (&kind, mutants) in &mut pool {
+            let Some((patient, mutant)) = mutants.pop() else {
+                continue;
+            };
+            let patient = &patients[patient];
+            if patient.kernel.equivalent(&mutant).is_some() {
+                outcome.same += 1;
+                continue;
+            }
+            tried += 1;
+            let counts = outcome.kinds.entry(kind).or_default();
+            counts[1] += 1;
+            match patient.examine(&mutant, seed) {
+                Some((how, runs)) => {
+                    counts[0] += 1;
+                    *outcome.how.entry(how).or_default() += 1;
+                    outcome.runs.push(runs);
+                }
+                None => outcome.survivors.push(Survivor {
+                    kernel: patient.subject.name(),
+                    kind,
+                    source: patient.kernel.source(mutant.line),
+                    what: mutant.what,
+                }),
+            }
+        }
+    }
+    outcome.runs.sort_unstable();
+    outcome
+}
+
+/// The table of docs/emulation.md.
+fn table(outcomes: &[Outcome]) -> String {
+    let mut text = String::from("| family |");
+    let mut rule = String::from("|---|");
+    for kind in Break::ALL {
+        let _ = write!(text, " {} |", kind.name());
+        rule += "--:|";
+    }
+    let _ = writeln!(text, " all | same | runs |\n{rule}--:|--:|--:|");
+    for outcome in outcomes {
+        let _ = write!(text, "| {} |", outcome.name);
+        for kind in Break::ALL {
+            match outcome.kinds.get(&kind) {
+                Some([found, tried]) => write!(text, " {found}/{tried} |"),
+                None => write!(text, " |"),
+            }
+            .expect("a string");
+        }
+        let [found, tried] = outcome.sum();
+        let median = outcome.runs.get(outcome.runs.len() / 2).copied().unwrap_or_default();
+        let most = outcome.runs.last().copied().unwrap_or_default();
+        let _ = writeln!(text, " {found}/{tried} | {} | {median} ≤ {most} |", outcome.same);
+    }
+    text
+}
+
+/// At least this share of the mutants has to be found.
+const FOUND: f64 = 0.95;
+
+#[test]
+fn broken_kernels_are_found() {
+    if ptx::skipped("broken_kernels_are_found") {
+        return;
+    }
+    let started = Instant::now();
+    let most = setting("CANDLE_SGEMM_EMULATED_MUTANTS", 60) as usize;
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let families: Vec<_> = FAMILIES
+        .iter()
+        .filter(|(name, _, kernels)| chosen(name) || kernels.iter().any(|kernel| chosen(kernel)))
+        .collect();
+    let outcomes = Mutex::new(Vec::new());
+    in_parallel(families.len(), |i| {
+        let began = Instant::now();
+        let outcome = examine(families[i], seed, most);
+        let [found, tried] = outcome.sum();
+        println!(
+            "{}: {found} of {tried} broken kernels found in {:.0} s, {:?}",
+            outcome.name,
+            began.elapsed().as_secs_f64(),
+            outcome.how
+        );
+        for survivor in &outcome.survivors {
+            println!(
+                "    survived, {} of {}: {} ({})",
+                survivor.kind.name(),
+                survivor.kernel,
+                survivor.what,
+                survivor.source
+            );
+        }
+        outcomes.lock().expect("nobody panics with it").push(outcome);
+    });
+    let mut outcomes = outcomes.into_inner().expect("nobody panics with it");
+    outcomes.sort_by_key(|outcome| FAMILIES.iter().position(|(name, ..)| *name == outcome.name));
+    let [found, tried] = outcomes.iter().fold([0; 2], |sum, outcome| {
+        let one = outcome.sum();
+        [sum[0] + one[0], sum[1] + one[1]]
+    });
+    let same: usize = outcomes.iter().map(|outcome| outcome.same).sum();
+    println!(
+        "{}{found} of {tried} found in {:.0} s, {same} left out as the same kernel",
+        table(&outcomes),
+        started.elapsed().as_secs_f64()
+    );
+    assert!(same * 10 <= tried + same, "{same} of {} are left out", tried + same);
+    assert!(
+        found as f64 >= FOUND * tried as f64,
+        "only {found} of {tried} broken kernels are found"
+    );
+}
