@@ -3,6 +3,7 @@
 use crate::ptx::{self, Target};
 use crate::transpositions;
 use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
@@ -600,10 +601,10 @@ pub fn draw(
         if problem.validate().is_err() {
             continue;
         }
-        let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
+        let Ok(plan) = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)) else {
             continue;
         };
-        let mut plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device).collect();
+        let mut plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device, Costs::built_in(&device)).collect();
         if deep {
             plans.truncate(1);
         }
