@@ -99,6 +99,12 @@ impl DeviceInfo {
         memory_gbps: 3350.0,
     };
 
+    /// NVIDIA H200 (SXM): an H100 with faster memory, and more of it.
+    pub const H200: DeviceInfo = DeviceInfo {
+        memory_gbps: 4800.0,
+        ..DeviceInfo::H100
+    };
+
     /// NVIDIA A100 80GB (SXM).
     pub const A100: DeviceInfo = DeviceInfo {
         compute_capability: 80,
@@ -285,6 +291,7 @@ mod cuda {
     struct ContextState {
         id: u64,
         info: DeviceInfo,
+        name: String,
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
         /// Kernels and sizes of clusters that the driver was asked for, and whether there is room for one.
@@ -386,9 +393,11 @@ mod cuda {
             let state = match known {
                 Some(state) => state,
                 None => {
+                    let (name, info) = describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?;
                     let state = Arc::new(ContextState {
                         id,
-                        info: describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?,
+                        info,
+                        name,
                         modules: Mutex::default(),
                         functions: RwLock::default(),
                         clusters: RwLock::default(),
@@ -410,6 +419,11 @@ mod cuda {
         /// The driver's identifier of this context, never used twice in a process.
         pub fn id(&self) -> u64 {
             self.0.id
+        }
+
+        /// The name of the device of this context, as the driver gives it: `NVIDIA H200`.
+        pub fn name(&self) -> &str {
+            &self.0.name
         }
 
         /// The device of this context.
@@ -810,7 +824,8 @@ mod cuda {
         }
     }
 
-    fn describe_current_device() -> std::result::Result<DeviceInfo, DriverError> {
+    /// Its name, and what a plan must know of it.
+    fn describe_current_device() -> std::result::Result<(String, DeviceInfo), DriverError> {
         let mut device = 0;
         // SAFETY: `device` outlives the call; without a current context the driver answers with an error.
         unsafe { sys::cuCtxGetDevice(&mut device) }.result()?;
@@ -830,10 +845,11 @@ mod cuda {
             memory_khz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
             bus_bits: attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
         });
-        Ok(DeviceInfo {
+        let info = DeviceInfo {
             code_capability: code_for(modules::architectures(), compute_capability).unwrap_or(0),
             ..info
-        })
+        };
+        Ok((result::device::get_name(device)?, info))
     }
 
     /// That so many blocks, neighbours along x, are a cluster.
@@ -875,6 +891,7 @@ mod cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::kernel::costs::Costs;
     use crate::gemm::kernel::spec::Arithmetic;
     use crate::gemm::TABLE;
     use crate::gemm::{explain, GemmProblem, Plan, Precision};
@@ -923,7 +940,7 @@ mod tests {
                 for precision in Precision::ALL {
                     let mut problem = GemmProblem::row_major(1024, 1024, 1024);
                     problem.precision = precision;
-                    let plan = Plan::new(&problem, &info).unwrap();
+                    let plan = Plan::new(&problem, &info, Costs::built_in(&info)).unwrap();
                     assert!(plan.predicted_us.is_finite(), "{info:?}: {plan}");
                     let tile = plan.kernel.tile;
                     assert!(tile.bm * tile.bn >= 64 * 64, "{info:?}: {plan}");
@@ -964,7 +981,8 @@ mod tests {
         ] {
             let mut problem = GemmProblem::row_major(4096, 4096, 4096);
             problem.precision = Precision::Tf32;
-            let explained = explain(&problem, &DeviceInfo::from_reported(&reported(capability)));
+            let device = DeviceInfo::from_reported(&reported(capability));
+            let explained = explain(&problem, &device, Costs::built_in(&device));
             let choice = explained.choice.as_ref().unwrap();
             assert_eq!(choice.kernel.arithmetic, arithmetic, "{capability}: {explained}");
             let text = explained.to_string();

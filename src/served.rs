@@ -1,7 +1,10 @@
 //! Which devices this build computes on. What is asked for anywhere else is left to candle or cuBLAS, without a plan.
 
 use crate::architectures::code_for;
-use crate::gemm::kernel::{spec::KernelSpec, table::TABLE};
+use crate::gemm::kernel::{
+    spec::{KernelSpec, Role},
+    table::TABLE,
+};
 #[cfg(feature = "cuda")]
 use crate::{device::CurrentContext, error::Result, modules};
 use std::sync::OnceLock;
@@ -34,7 +37,7 @@ pub(crate) fn serves(place: Place, architectures: Option<&[u32]>) -> bool {
 fn first_capability() -> u32 {
     static FIRST: OnceLock<u32> = OnceLock::new();
     *FIRST.get_or_init(|| {
-        let everywhere = |spec: &&KernelSpec| spec.cost.is_some() && spec.needs.only_capability.is_none();
+        let everywhere = |spec: &&KernelSpec| spec.role == Role::Production && spec.needs.only_capability.is_none();
         let capabilities = TABLE.iter().filter(everywhere);
         capabilities
             .map(|spec| spec.needs.min_capability)
@@ -78,7 +81,7 @@ pub(crate) fn serves_gpu(ordinal: usize, bind: impl FnOnce() -> Result<()>) -> R
 mod tests {
     use super::*;
     use crate::device::DeviceInfo;
-    use crate::gemm::{GemmProblem, OperandLayout, Plan, Precision};
+    use crate::gemm::{Costs, GemmProblem, OperandLayout, Plan, Precision};
 
     /// Compute capabilities of CUDA's GPUs, past and present.
     const CAPABILITIES: [u32; 14] = [50, 60, 61, 70, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120];
@@ -121,7 +124,7 @@ mod tests {
             let planned = |precision| {
                 problems.iter().all(|problem| {
                     let problem = GemmProblem { precision, ..*problem };
-                    Plan::new(&problem, &device).is_ok()
+                    Plan::new(&problem, &device, Costs::built_in(&device)).is_ok()
                 })
             };
             let served = serves(Place::Gpu(capability), Some(&[capability]));

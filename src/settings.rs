@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 pub const PRECISION_VARIABLE: &str = "CANDLE_SGEMM_PRECISION";
 /// A [switch](Settings): every new problem is tuned.
 pub const TUNE_VARIABLE: &str = "CANDLE_SGEMM_TUNE";
-/// Names another folder than the user's cache folder for what tuning chose.
+/// Names another folder than the user's cache folder for what tuning chose and `calibrate` fitted.
 pub const CACHE_VARIABLE: &str = "CANDLE_SGEMM_CACHE";
 /// What the preloaded library reports: see [`Log`].
 pub const LOG_VARIABLE: &str = "CANDLE_SGEMM_LOG";
@@ -101,6 +101,12 @@ impl Settings {
             time: switch(TIME_VARIABLE),
             disable: switch(DISABLE_VARIABLE),
         }
+    }
+
+    /// The folder for what is measured once and kept; `None` if the user has none.
+    pub fn cache_folder(&self) -> Option<PathBuf> {
+        let of_user = || dirs::cache_dir().map(|cache| cache.join(env!("CARGO_PKG_NAME")));
+        self.cache.clone().or_else(of_user)
     }
 
     /// The precision of a product for which this crate was told none, where `allowed` is what the program allows to others

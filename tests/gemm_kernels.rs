@@ -9,6 +9,7 @@
 mod common;
 
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
+use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::refusal::Refusal;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
@@ -457,7 +458,7 @@ fn every() -> usize {
 fn check_kernel<T: Element>(stream: &Arc<CudaStream>, spec: &'static KernelSpec, device: &DeviceInfo) -> Vec<String> {
     let (mut ran, mut refused, mut complaints) = (0, 0, Vec::new());
     for (i, case) in cases(spec).into_iter().enumerate().step_by(every()) {
-        let plan = match Plan::named(spec.name, &case.problem, device) {
+        let plan = match Plan::named(spec.name, &case.problem, device, Costs::built_in(device)) {
             Ok(plan) => plan,
             Err(_) => {
                 refused += 1;
@@ -466,7 +467,7 @@ fn check_kernel<T: Element>(stream: &Arc<CudaStream>, spec: &'static KernelSpec,
         };
         let prepared = Prepared::<T>::new(stream, case, i as u64);
         ran += 1;
-        for plan in Plan::variants(spec, plan.problem, device) {
+        for plan in Plan::variants(spec, plan.problem, device, Costs::built_in(device)) {
             let d = prepared.run(stream, &plan);
             if let Some(complaint) = prepared.complaint(&d) {
                 complaints.push(format!("{plan}, {case:?}: {complaint}"));
@@ -574,7 +575,7 @@ fn operands_that_are_written_anew_give_the_same_products() {
             };
             let prepared = Prepared::<f32>::new(&stream, case, i as u64);
             let folded = problem.folded();
-            let plans = Plan::candidates(&folded, &device).filter(|plan| {
+            let plans = Plan::candidates(&folded, &device, Costs::built_in(&device)).filter(|plan| {
                 plan.repacks != [None; 2] && plan.is_built(&device) && plan.kernel.name.contains(&filter)
             });
             for plan in plans.step_by(every()) {
@@ -641,10 +642,10 @@ fn sides_of_one_to_nine_elements_are_right_in_every_alignment() {
             };
             let prepared = Prepared::<f32>::new(&stream, case, rng.random());
             let folded = problem.folded();
-            let mut plans: Vec<Plan> = Plan::candidates(&folded, &device)
+            let mut plans: Vec<Plan> = Plan::candidates(&folded, &device, Costs::built_in(&device))
                 .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                 .collect();
-            let chosen = Plan::new(&problem, &device).expect("every problem has a plan");
+            let chosen = Plan::new(&problem, &device, Costs::built_in(&device)).expect("every problem has a plan");
             let others = (0..OTHERS.min(plans.len())).map(|_| plans.swap_remove(rng.random_range(0..plans.len())));
             let others: Vec<Plan> = others.collect();
             let chosen = Some(chosen).filter(|plan| plan.kernel.name.contains(&filter));
@@ -700,7 +701,7 @@ fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
         let mut problem = GemmProblem::new(rows, size, size, a_layout, b_layout);
         problem.precision = Precision::Tf32;
         let folded = problem.folded();
-        let plans = Plan::candidates(&folded, &device)
+        let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
             .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
             .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
             .filter(|plan| rows == size || plan.kernel.needs.max_m > 0);
@@ -766,7 +767,7 @@ fn tiles_may_arrive_late() {
             let folded = problem.folded();
             // Kernels with a ring: with k whole, and with the first of every way of cutting it.
             let mut seen = HashSet::new();
-            let plans = Plan::candidates(&folded, &device)
+            let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
                 .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                 .filter(|plan| plan.kernel.tma_boxes.is_some() && plan.repacks == [None; 2])
                 .filter(|plan| seen.insert((plan.kernel.name, plan.split_k() > 1, plan.stream_k().is_some())));
@@ -838,7 +839,7 @@ fn chains_of_additions_are_as_long_as_plans_say() {
                 let mut problem = GemmProblem::new(m, n, k, a_layout, b_layout);
                 problem.precision = Precision::Fp32Strict;
                 let folded = problem.folded();
-                let plans = Plan::candidates(&folded, &device)
+                let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
                     .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                     .filter(|plan| plan.repacks == [None; 2]);
                 for plan in plans.step_by(every()) {
@@ -904,7 +905,9 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
             continue;
         }
         let prepared = Prepared::<f32>::new(&stream, case, 7);
-        for plan in Plan::variants(spec, case.problem, &device).filter(|plan| plan.stream_k().is_some()) {
+        for plan in Plan::variants(spec, case.problem, &device, Costs::built_in(&device))
+            .filter(|plan| plan.stream_k().is_some())
+        {
             let poison = vec![f32::NAN; prepared.d_len];
             let mut lanes = streams.each_ref().map(|lane| (lane, lane.clone_htod(&poison).unwrap()));
             let queue = |lane: &Arc<CudaStream>, d: &CudaSlice<f32>| {
@@ -1109,7 +1112,7 @@ fn special_values_go_where_ieee_arithmetic_sends_them() {
             let folded = problem.folded();
             let mut plans: Vec<Plan> = chosen_kernels()
                 .filter(|spec| spec.dtype == DType::F32 && spec.refusal(&folded, &device).is_none())
-                .flat_map(|spec| Plan::variants(spec, folded, &device))
+                .flat_map(|spec| Plan::variants(spec, folded, &device, Costs::built_in(&device)))
                 .filter(|plan| plan.is_built(&device))
                 .collect();
             while plans.len() > PLANS {
@@ -1216,7 +1219,7 @@ fn offsets_beyond_two_to_the_31_are_reached() {
         if spec.arithmetic == Arithmetic::Tf32 {
             problem.precision = Precision::Tf32;
         }
-        let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
+        let Ok(plan) = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)) else {
             continue;
         };
         let d = stream.clone_htod(&vec![f32::NAN; m * n]).unwrap();
@@ -1284,7 +1287,7 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
             for precision in Precision::ALL {
                 let mut problem = GemmProblem::new(size, size, k, a, b);
                 problem.precision = precision;
-                let candidates = Plan::candidates(&problem, context.info());
+                let candidates = Plan::candidates(&problem, context.info(), Costs::built_in(context.info()));
                 for plan in candidates.filter(|plan| plan.is_built(context.info()) && plan.cluster() > 1) {
                     assert!(!fits(&plan, TOO_MANY), "{plan}");
                     if !fits(&plan, plan.cluster()) {
@@ -1310,7 +1313,8 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
     println!("{with_room} plans with clusters ran, {without} have no room");
 
     let problem = GemmProblem::row_major(size, size, k);
-    let mut candidates = Plan::candidates(&problem, context.info()).filter(|plan| plan.is_built(context.info()));
+    let mut candidates = Plan::candidates(&problem, context.info(), Costs::built_in(context.info()))
+        .filter(|plan| plan.is_built(context.info()));
     let Some(plan) = candidates.find(|plan| plan.cluster() > 1 && fits(plan, plan.cluster())) else {
         return;
     };

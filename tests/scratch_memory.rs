@@ -5,6 +5,7 @@
 mod common;
 
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
+use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
@@ -54,7 +55,7 @@ impl Product {
     /// The planner's choice among plans with a workspace.
     fn plan_with_a_workspace(&self) -> Plan {
         let device = *CurrentContext::get().unwrap().info();
-        Plan::candidates(&self.problem, &device)
+        Plan::candidates(&self.problem, &device, Costs::built_in(&device))
             .filter(|plan| plan.is_built(&device) && plan.workspace_bytes > 0)
             .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us))
             .expect("this product has plans with a workspace")
@@ -260,7 +261,8 @@ fn a_full_card_still_multiplies() {
         let plans = products.each_ref().map(Product::plan_with_a_workspace);
         // Modules and whatever else the driver wants is there before the card is full.
         for (product, plan) in products.iter_mut().zip(&plans) {
-            let other = Plan::candidates(&product.problem, CurrentContext::get().unwrap().info())
+            let device = *CurrentContext::get().unwrap().info();
+            let other = Plan::candidates(&product.problem, &device, Costs::built_in(&device))
                 .filter(|plan| plan.workspace_bytes == 0)
                 .collect::<Vec<_>>();
             for plan in other {
@@ -279,7 +281,8 @@ fn a_full_card_still_multiplies() {
         let device = *CurrentContext::get().unwrap().info();
         for product in &products {
             for plan in waiting_plans(product, &device) {
-                let Ok(named) = Plan::named(plan.kernel.name, &product.problem, &device) else {
+                let Ok(named) = Plan::named(plan.kernel.name, &product.problem, &device, Costs::built_in(&device))
+                else {
                     continue;
                 };
                 product.launch(&named, &stream);
@@ -303,7 +306,7 @@ fn waiting_plans(product: &Product, device: &DeviceInfo) -> Vec<Plan> {
     TABLE
         .iter()
         .filter(|spec| spec.refusal(&product.problem, device).is_none())
-        .flat_map(|spec| Plan::variants(spec, product.problem, device))
+        .flat_map(|spec| Plan::variants(spec, product.problem, device, Costs::built_in(device)))
         .filter(|plan| plan.stream_k().is_some())
         .collect()
 }

@@ -3,6 +3,8 @@
 use super::record::{median, now, Report};
 use anyhow::{bail, Context, Result};
 use candle_sgemm::device::CurrentContext;
+use candle_sgemm::gemm::kernel::costs::Costs;
+use candle_sgemm::gemm::tune::calibrated;
 use cudarc::cublas::CudaBlas;
 use cudarc::driver::sys::{self, CUevent_flags};
 use cudarc::driver::{result, CudaContext, CudaSlice, CudaStream, DevicePtr};
@@ -84,6 +86,11 @@ impl Gpu {
         };
         gpu.measure_ffma_peak()?;
         Ok(gpu)
+    }
+
+    /// The costs by which a model's products are planned here.
+    pub fn costs(&self) -> &'static Costs {
+        calibrated::costs(&self.context)
     }
 
     /// A report without rows, for this GPU and this moment.

@@ -345,8 +345,8 @@ impl<'a> Product<'a> {
     pub fn plan(&self, kernel: Option<&str>) -> candle_sgemm::Result<Plan> {
         let problem = self.case.problem(self.dtype, self.precision, self.beta != 0.0);
         match kernel {
-            Some(name) => Plan::named(name, &problem, self.gpu.context.info()),
-            None => Plan::new(&problem, self.gpu.context.info()),
+            Some(name) => Plan::named(name, &problem, self.gpu.context.info(), self.gpu.costs()),
+            None => Plan::new(&problem, self.gpu.context.info(), self.gpu.costs()),
         }
     }
 
@@ -397,7 +397,7 @@ impl<'a> Product<'a> {
     /// With the kernel's reason where it refuses.
     pub fn plan_turned(&self, turned: &TurnedA, kernel: &str) -> candle_sgemm::Result<Plan> {
         let problem = turned.case.problem(self.dtype, self.precision, self.beta != 0.0);
-        Plan::named(kernel, &problem, self.gpu.context.info())
+        Plan::named(kernel, &problem, self.gpu.context.info(), self.gpu.costs())
     }
 
     /// Queues launch `i` of `plan`, which was made for this product.

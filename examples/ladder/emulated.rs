@@ -7,6 +7,7 @@ use crate::support::case::Case;
 use crate::{Arguments, TransposeArguments};
 use anyhow::{bail, Result};
 use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::spec::Arithmetic;
 use candle_sgemm::gemm::{KernelSpec, Plan, Precision};
 use candle_sgemm::transpose::kernels::Moves;
@@ -79,14 +80,14 @@ pub fn products(arguments: &Arguments, cases: &[Case], kernels: &[&'static Kerne
                 _ => arguments.precision,
             };
             let problem = case.problem(spec.dtype, precision, arguments.beta != 0.0);
-            let plan = match Plan::named(spec.name, &problem, &DEVICE) {
+            let plan = match Plan::named(spec.name, &problem, &DEVICE, Costs::built_in(&DEVICE)) {
                 Ok(plan) => plan,
                 Err(reason) => {
                     println!("left out on {case}: {reason}");
                     continue;
                 }
             };
-            for plan in Plan::variants(spec, plan.problem, &DEVICE) {
+            for plan in Plan::variants(spec, plan.problem, &DEVICE, Costs::built_in(&DEVICE)) {
                 let mut product = gemm::Case::new(plan, Target::Hopper, DEVICE, 0, emulation.seed);
                 product.watch = emulation.trace.or(product.watch);
                 tally.check(&plan.to_string(), emulation.seed, |schedule| {

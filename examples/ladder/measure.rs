@@ -163,7 +163,7 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&
             .problem(DType::F32, arguments.precision, arguments.beta != 0.0)
             .folded();
         let device = gpu.context.info();
-        let mut plans: Vec<Plan> = Plan::candidates(&problem, device)
+        let mut plans: Vec<Plan> = Plan::candidates(&problem, device, gpu.costs())
             .filter(|plan| plan.is_built(device) && kernels.iter().any(|spec| spec.name == plan.kernel.name))
             .collect();
         plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));

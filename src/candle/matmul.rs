@@ -7,7 +7,7 @@ use super::cuda;
 use super::fallback::is_served;
 use super::layout::{elements, result_shape, Product, Terms};
 use super::look::{look_at, Seen};
-use crate::gemm::kernel::spec::EpilogueSupport;
+use crate::gemm::kernel::spec::{EpilogueSupport, Role};
 use crate::gemm::kernel::table::{self, TABLE};
 use crate::gemm::{cpu, Activation, Combine, Precision};
 use crate::settings::Settings;
@@ -329,7 +329,7 @@ impl Gemm {
     fn fuses(&self, device: &Device) -> bool {
         let mut kernels = TABLE.iter().filter(|spec| match &self.kernel {
             Some(name) => spec.name == name,
-            None => spec.cost.is_some(),
+            None => spec.role == Role::Production,
         });
         device.is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
     }

@@ -10,6 +10,7 @@ pub mod problem;
 pub mod schedule;
 pub mod tune;
 
+pub use kernel::costs::Costs;
 pub use kernel::spec::KernelSpec;
 pub use kernel::table::TABLE;
 pub use operands::{Access, DType, OperandLayout};

@@ -10,6 +10,7 @@ mod kernels;
 mod mutants;
 
 use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::transpose;
 use kernels::ptx::Target;
@@ -349,7 +350,7 @@ fn how_fast() {
             sm_count: 4,
             ..target.device()
         };
-        let plan = Plan::named(name, &problem, &device).expect("a problem for this kernel");
+        let plan = Plan::named(name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
         let case = gemm::Case::new(plan, target, device, 0, 1);
         let module = ptx::module(plan.kernel.file, target);
         let began = busy_seconds();

@@ -1,6 +1,5 @@
 //! What a kernel is: a row of the [table](super::table), and what follows from it for a problem.
 
-use super::costs::Cost;
 use crate::device::DeviceInfo;
 use crate::gemm::operands::{Access, DType};
 use crate::gemm::problem::{GemmProblem, Precision};
@@ -222,8 +221,6 @@ pub struct KernelSpec {
     pub waits: bool,
     /// What it demands.
     pub needs: Needs,
-    /// Its measured costs. The planner considers a kernel only where they are given; by name every kernel can be had.
-    pub cost: Option<Cost>,
     /// Compute capabilities on which the compiler may spill registers.
     pub may_spill_on: &'static [u32],
 }

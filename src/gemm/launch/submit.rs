@@ -6,6 +6,7 @@ use super::workspace::{Keeper, Workspace};
 use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
 use crate::gemm::planner::plan::Plan;
+use crate::gemm::tune::calibrated::costs;
 use crate::transpose;
 use cudarc::driver::sys;
 use std::hash::{BuildHasher, RandomState};
@@ -48,7 +49,7 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
         Err(error) => {
             // On a full card a product runs without: with k whole, on operands as they lie.
             drop(kept);
-            let other = plan.without_workspace(context.info(), |plan| usable(plan, &context))?;
+            let other = plan.without_workspace(context.info(), costs(&context), |plan| usable(plan, &context))?;
             return match other {
                 // SAFETY: as the caller vouches: it is the same product.
                 Some(other) => unsafe { launch(&other, at, alpha, beta, stream) },

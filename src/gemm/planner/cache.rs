@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::gemm::kernel::table;
 use crate::gemm::launch::room::usable;
 use crate::gemm::problem::GemmProblem;
-use crate::gemm::tune;
+use crate::gemm::tune::{self, calibrated::costs};
 use crate::plan_cache::PlanCache;
 
 /// Context, problem, the kernel if one was asked for by name, and whether the choice was measured.
@@ -24,7 +24,9 @@ static PLANS: PlanCache<Key, Plan> = PlanCache::new();
 pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str>, measured: bool) -> Result<Plan> {
     let kernel = kernel.map(table::find).transpose()?.map(|spec| spec.name);
     PLANS.get_or_make((context.id(), *problem, kernel, measured), |_| match kernel {
-        Some(name) => Plan::named_that(name, problem, context.info(), |plan| usable(plan, context)),
+        Some(name) => Plan::named_that(name, problem, context.info(), costs(context), |plan| {
+            usable(plan, context)
+        }),
         // Where measuring fails, on a full card for one, the planner decides, and it is not tried again at every call.
         None if measured => tune::tune(problem).or_else(|error| {
             eprintln!("candle-sgemm: a product is planned instead of measured: {error}");
@@ -38,9 +40,9 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
 fn automatic(problem: &GemmProblem, context: &CurrentContext) -> Result<Plan> {
     problem.validate().map_err(Error::Problem)?;
     let problem = problem.folded();
-    let candidates = Plan::candidates(&problem, context.info());
+    let candidates = Plan::candidates(&problem, context.info(), costs(context));
     match cheapest_that(candidates, |plan| usable(plan, context))? {
         Some(plan) => Ok(plan),
-        None => Plan::new(&problem, context.info()),
+        None => Plan::new(&problem, context.info(), costs(context)),
     }
 }

@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::prepare::{self, Repacks};
 use crate::device::DeviceInfo;
+use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
@@ -20,33 +21,39 @@ const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 impl Plan {
     /// Every plan with a kernel that the planner considers, for a valid, folded problem: on operands as they lie, and on
     /// operands written anew where a kernel reads those otherwise not at all or slowly.
-    pub fn candidates<'a>(problem: &'a GemmProblem, device: &'a DeviceInfo) -> impl Iterator<Item = Plan> + 'a {
+    pub fn candidates<'a>(
+        problem: &'a GemmProblem,
+        device: &'a DeviceInfo,
+        costs: &'a Costs,
+    ) -> impl Iterator<Item = Plan> + 'a {
         TABLE
             .iter()
-            .filter(|spec| disregarded(spec, problem).is_none())
+            .filter(|spec| disregarded(spec, problem, costs).is_none())
             .flat_map(move |spec| {
                 let as_it_lies = Some((*problem, [None; 2]));
                 let ways = [as_it_lies, prepare::offer(spec, problem)].into_iter().flatten();
                 ways.filter(|(problem, _)| spec.refusal(problem, device).is_none())
-                    .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device))
+                    .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device, costs))
             })
     }
 
     /// This kernel with k whole and with every cut of k that may pay and leaves no slice empty.
-    pub fn variants(
+    pub fn variants<'a>(
         spec: &'static KernelSpec,
         problem: GemmProblem,
         device: &DeviceInfo,
-    ) -> impl Iterator<Item = Plan> + 'static {
-        Plan::cuts(spec, problem, [None; 2], device)
+        costs: &'a Costs,
+    ) -> impl Iterator<Item = Plan> + 'a {
+        Plan::cuts(spec, problem, [None; 2], device, costs)
     }
 
-    fn cuts(
+    fn cuts<'a>(
         spec: &'static KernelSpec,
         problem: GemmProblem,
         repacks: Repacks,
         device: &DeviceInfo,
-    ) -> impl Iterator<Item = Plan> + 'static {
+        costs: &'a Costs,
+    ) -> impl Iterator<Item = Plan> + 'a {
         let device = *device;
         let (mut clusters, mut stream): (&[u32], _) = (&[], None);
         let units = spec.units(&problem);
@@ -64,14 +71,14 @@ impl Plan {
         std::iter::once(spec.work_queue(&problem, &device).map_or(Cut::Whole, Cut::WorkQueue))
             .chain(clusters.map(Cut::Cluster))
             .chain(stream.into_iter().flatten().map(Cut::StreamK))
-            .map(move |cut| Plan::with(spec, problem, repacks, &device, cut))
+            .map(move |cut| Plan::with(spec, problem, repacks, &device, costs, cut))
     }
 }
 
 /// Why the planner does not consider a kernel that could compute `problem`.
-pub(super) fn disregarded(spec: &KernelSpec, problem: &GemmProblem) -> Option<Refusal> {
+pub(super) fn disregarded(spec: &KernelSpec, problem: &GemmProblem, costs: &Costs) -> Option<Refusal> {
     let inexact = spec.arithmetic == Arithmetic::Tf32x3 && problem.precision == Precision::Fp32;
-    match spec.cost {
+    match costs.of(spec) {
         None => Some(Refusal::OnlyByName),
         Some(_) => (inexact && problem.k <= FEW_PRODUCTS).then_some(Refusal::FewProducts(FEW_PRODUCTS)),
     }

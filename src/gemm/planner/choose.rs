@@ -3,6 +3,7 @@
 use super::plan::{cheaper, Plan};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
+use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::KernelSpec;
 use crate::gemm::kernel::table::{self, TABLE};
@@ -16,12 +17,12 @@ impl Plan {
     ///
     /// [`Error::Problem`] if the problem cannot be computed at all; [`Error::Refused`] by the last resort of the table
     /// if nothing takes it.
-    pub fn new(problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
+    pub fn new(problem: &GemmProblem, device: &DeviceInfo, costs: &Costs) -> Result<Self> {
         problem.validate().map_err(Error::Problem)?;
         let problem = problem.folded();
-        match Plan::candidates(&problem, device).min_by(cheaper) {
+        match Plan::candidates(&problem, device, costs).min_by(cheaper) {
             Some(plan) => Ok(plan),
-            None => Plan::forced(&TABLE[0], problem, device, |_| Ok(true)),
+            None => Plan::forced(&TABLE[0], problem, device, costs, |_| Ok(true)),
         }
     }
 
@@ -35,16 +36,17 @@ impl Plan {
     pub(in crate::gemm) fn without_workspace(
         &self,
         device: &DeviceInfo,
+        costs: &Costs,
         fits: impl FnMut(&Plan) -> Result<bool>,
     ) -> Result<Option<Plan>> {
         let problem = self.as_it_lies();
         let spare = |plan: &Plan| plan.workspace_bytes == 0;
         Ok(match self.by_name {
             true => {
-                let variants = Plan::variants(self.kernel, problem, device).filter(spare);
+                let variants = Plan::variants(self.kernel, problem, device, costs).filter(spare);
                 cheapest_that(variants, fits)?.map(Plan::asked_for)
             }
-            false => cheapest_that(Plan::candidates(&problem, device).filter(spare), fits)?,
+            false => cheapest_that(Plan::candidates(&problem, device, costs).filter(spare), fits)?,
         })
     }
 
@@ -54,8 +56,8 @@ impl Plan {
     ///
     /// As [`Plan::new`], and [`Error::UnknownKernel`], and [`Error::Refused`] with the reason if this kernel cannot
     /// take the problem.
-    pub fn named(name: &str, problem: &GemmProblem, device: &DeviceInfo) -> Result<Self> {
-        Plan::named_that(name, problem, device, |_| Ok(true))
+    pub fn named(name: &str, problem: &GemmProblem, device: &DeviceInfo, costs: &Costs) -> Result<Self> {
+        Plan::named_that(name, problem, device, costs, |_| Ok(true))
     }
 
     /// The same with the best cut of k for which there is room on the device, as `fits` says.
@@ -67,17 +69,19 @@ impl Plan {
         name: &str,
         problem: &GemmProblem,
         device: &DeviceInfo,
+        costs: &Costs,
         fits: impl FnMut(&Plan) -> Result<bool>,
     ) -> Result<Self> {
         let spec = table::find(name)?;
         problem.validate().map_err(Error::Problem)?;
-        Plan::forced(spec, problem.folded(), device, fits).map(Plan::asked_for)
+        Plan::forced(spec, problem.folded(), device, costs, fits).map(Plan::asked_for)
     }
 
     fn forced(
         spec: &'static KernelSpec,
         problem: GemmProblem,
         device: &DeviceInfo,
+        costs: &Costs,
         fits: impl FnMut(&Plan) -> Result<bool>,
     ) -> Result<Self> {
         let refused = |reason: Refusal| Error::Refused {
@@ -87,7 +91,7 @@ impl Plan {
         if let Some(reason) = spec.refusal(&problem, device) {
             return Err(refused(reason));
         }
-        let variants = || Plan::variants(spec, problem, device);
+        let variants = || Plan::variants(spec, problem, device, costs);
         cheapest_that(variants(), fits)?.ok_or_else(|| {
             refused(Refusal::Clusters {
                 blocks: variants().map(|plan| plan.cluster()).min().unwrap_or(1),

@@ -4,6 +4,7 @@ use super::candidates::disregarded;
 use super::plan::{cheaper, Plan};
 use crate::device::DeviceInfo;
 use crate::error::Result;
+use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::KernelSpec;
 use crate::gemm::kernel::table::TABLE;
@@ -21,20 +22,23 @@ pub struct Explanation {
     pub candidates: Vec<Plan>,
     /// Every row of the table that has no plan on operands as they lie, and why; empty for a problem that has no plan at all.
     pub refused: Vec<(&'static KernelSpec, Refusal)>,
+    /// Where the costs come from that times are predicted with.
+    pub costs: String,
 }
 
 /// Shows how [`Plan::new`] decides.
-pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
+pub fn explain(problem: &GemmProblem, device: &DeviceInfo, costs: &Costs) -> Explanation {
     let mut explanation = Explanation {
-        choice: Plan::new(problem, device),
+        choice: Plan::new(problem, device, costs),
         candidates: Vec::new(),
         refused: Vec::new(),
+        costs: costs.to_string(),
     };
     if problem.validate().is_err() {
         return explanation;
     }
     let folded = problem.folded();
-    for plan in Plan::candidates(&folded, device) {
+    for plan in Plan::candidates(&folded, device, costs) {
         let of_its_kind =
             |other: &&mut Plan| other.kernel.name == plan.kernel.name && other.is_repacked() == plan.is_repacked();
         match explanation.candidates.iter_mut().find(of_its_kind) {
@@ -52,7 +56,7 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo) -> Explanation {
         .iter()
         .filter_map(|spec| {
             let reason = spec.refusal(&folded, device);
-            Some((spec, reason.or_else(|| disregarded(spec, &folded))?))
+            Some((spec, reason.or_else(|| disregarded(spec, &folded, costs))?))
         })
         .collect();
     explanation
@@ -69,6 +73,9 @@ impl fmt::Display for Explanation {
         }
         for (spec, reason) in &self.refused {
             writeln!(f, "  {:<40} {:>10}    {reason}", spec.name, "-")?;
+        }
+        if self.choice.is_ok() {
+            writeln!(f, "costs: {}", self.costs)?;
         }
         match &self.choice {
             Ok(plan) => write!(f, "chosen: {plan}"),

@@ -1,9 +1,10 @@
 //! How it is done: which kernel, with which grid. A pure function of problem and device, so that it can be tested and
 //! printed on any machine.
 
-use super::cost::predict_us;
+use super::cost::Work;
 use super::prepare::{self, Repacks};
 use crate::device::DeviceInfo;
+use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec};
 use crate::gemm::problem::{GemmProblem, MAX_OVERSHOOT};
 use crate::gemm::schedule::cut::Cut;
@@ -49,7 +50,7 @@ pub struct Plan {
     /// Bytes of stream-ordered scratch memory.
     pub workspace_bytes: usize,
     /// What the cost model expects, in µs; it decides between kernels (in small results together with the error) and is no
-    /// promise.
+    /// promise. Infinite for a kernel whose costs are unknown.
     pub predicted_us: f64,
 }
 
@@ -74,6 +75,7 @@ impl Plan {
         problem: GemmProblem,
         mut repacks: Repacks,
         device: &DeviceInfo,
+        costs: &Costs,
         cut: Cut,
     ) -> Self {
         let [tiles_m, tiles_n] = spec.tiles(&problem);
@@ -92,7 +94,6 @@ impl Plan {
             (Grid::Persistent, _) => [units.min(sms), 1, 1],
             (Grid::Pairs(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
         };
-        let k_slice = cut.k_slice(problem.k as u32, spec.tile.bk);
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
         // The workspace has the kernel's own part first, then the operands that are written anew.
         let mut workspace_bytes = match cut {
@@ -100,12 +101,15 @@ impl Plan {
             Cut::WorkQueue(queue) => queue.workspace_bytes(outputs),
             Cut::Whole | Cut::Cluster(_) => 0,
         };
-        let mut predicted_us = predict_us(spec, &problem, device, cut, k_slice);
         for repack in repacks.iter_mut().flatten() {
             repack.offset = workspace_bytes.next_multiple_of(prepare::ALIGN);
             workspace_bytes = repack.offset + repack.bytes;
-            predicted_us += repack.predict_us(problem.dtype, device);
         }
+        let work = Work::of(spec, &problem, &repacks, device, cut);
+        let predicted_us = match costs.of(spec) {
+            Some(cost) => work.us(cost, &costs.shared),
+            None => f64::INFINITY,
+        };
         Plan {
             kernel: spec,
             by_name: false,
@@ -164,13 +168,23 @@ impl Plan {
         self.repacks.iter().any(Option::is_some)
     }
 
+    /// What the plan has to do on this device.
+    pub fn work(&self, device: &DeviceInfo) -> Work {
+        Work::of(self.kernel, &self.problem, &self.repacks, device, self.cut)
+    }
+
     /// What plans are compared by: the predicted time, and for small results the length of the chains.
     fn weight(&self) -> f64 {
+        self.predicted_us * self.regard_for_error()
+    }
+
+    /// How much longer the plan counts as than it takes, for the error that it may have.
+    pub fn regard_for_error(&self) -> f64 {
         let GemmProblem { m, n, .. } = self.problem;
-        if self.kernel.arithmetic != Arithmetic::Ffma || m.max(n) > SMALL_RESULT {
-            return self.predicted_us;
+        match self.kernel.arithmetic == Arithmetic::Ffma && m.max(n) <= SMALL_RESULT {
+            true => (self.longest_chain() as f64 / SHORT_CHAIN).max(1.0).powf(HALF_CHAIN),
+            false => 1.0,
         }
-        self.predicted_us * (self.longest_chain() as f64 / SHORT_CHAIN).max(1.0).powf(HALF_CHAIN)
     }
 }
 

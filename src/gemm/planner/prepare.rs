@@ -2,7 +2,6 @@
 //! otherwise: transposed, so that the copy engine finds k adjacent, or with rows that start on 16 bytes. The crate's own
 //! transpositions and copies write them into the workspace of the launch. As plain data, like the plan.
 
-use crate::device::DeviceInfo;
 use crate::gemm::kernel::spec::KernelSpec;
 use crate::gemm::operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::GemmProblem;
@@ -14,13 +13,6 @@ const SECTOR_BYTES: usize = 32;
 const MAX_BYTES: usize = 1 << 30;
 /// Where an operand starts in the workspace is a multiple of this.
 pub(super) const ALIGN: usize = 256;
-
-/// What a copy or transposition costs beside its bytes, in µs, and the fraction of the datasheet's bandwidth that it reaches:
-/// measured on an H100, where a product that follows finds less of its operands in the L2.
-const START_US: f64 = 1.5;
-const BANDWIDTH: f64 = 0.84;
-/// Elements with gaps between them are fetched a sector each.
-const GAPS: f64 = 0.3;
 
 /// One operand that is written anew.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -156,17 +148,6 @@ impl Repack {
             [col, row]
         });
         TransposeProblem::strided(axes, dtype.size()).aligned_to(self.from.align as usize)
-    }
-
-    /// What writing it takes, in µs.
-    pub fn predict_us(&self, dtype: DType, device: &DeviceInfo) -> f64 {
-        let moved = 2.0 * self.bytes as f64;
-        let [rows, cols] = self.size;
-        let rate = match self.from.access(rows, cols, dtype) {
-            Access::Strided => BANDWIDTH * GAPS,
-            _ => BANDWIDTH,
-        };
-        START_US + moved / (rate * device.memory_gbps as f64 * 1e3)
     }
 
     /// Whether rows become columns in memory.

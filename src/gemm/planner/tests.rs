@@ -6,6 +6,7 @@ use super::plan::{cheaper, Plan, GROUP_M, MAX_GRID_YZ};
 use super::prepare;
 use crate::device::DeviceInfo;
 use crate::error::Error;
+use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
@@ -15,11 +16,16 @@ use crate::gemm::problem::{Activation, GemmProblem, Precision, MAX_OVERSHOOT, MA
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+fn h100() -> &'static Costs {
+    Costs::built_in(&DeviceInfo::H100)
+}
+
 #[test]
 fn every_kernel_that_a_plan_names_takes_its_problem() {
     let devices = [
         DeviceInfo::A100,
         DeviceInfo::H100,
+        DeviceInfo::H200,
         DeviceInfo::RTX_4090,
         DeviceInfo::RTX_5090,
     ];
@@ -28,7 +34,7 @@ fn every_kernel_that_a_plan_names_takes_its_problem() {
             for size in [1, 7, 64, 129, 1024, 5000] {
                 let mut problem = GemmProblem::row_major(size, size, size);
                 problem.precision = precision;
-                let plan = Plan::new(&problem, device).unwrap();
+                let plan = Plan::new(&problem, device, Costs::built_in(device)).unwrap();
                 assert_eq!(plan.kernel.refusal(&plan.problem, device), None, "{plan}");
                 assert!(plan.grid.iter().all(|&blocks| blocks > 0), "{plan}");
             }
@@ -48,15 +54,15 @@ fn code_of_an_older_architecture_is_planned_as_such() {
             let mut problem = GemmProblem::row_major(m, n, k);
             problem.precision = precision;
             assert!(
-                Plan::candidates(&problem, &DeviceInfo::H100).any(|plan| plan.cluster() > 1),
+                Plan::candidates(&problem, &DeviceInfo::H100, h100()).any(|plan| plan.cluster() > 1),
                 "{m} × {n} × {k} has plans with clusters"
             );
-            for plan in Plan::candidates(&problem, &from_ptx) {
+            for plan in Plan::candidates(&problem, &from_ptx, Costs::built_in(&from_ptx)) {
                 assert!(plan.cluster() == 1 && plan.split_k() == 1, "{plan}");
                 assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
             }
             for spec in TABLE {
-                for plan in Plan::variants(spec, problem, &from_ptx)
+                for plan in Plan::variants(spec, problem, &from_ptx, Costs::built_in(&from_ptx))
                     .filter(|plan| spec.refusal(&plan.problem, &from_ptx).is_none())
                 {
                     assert_eq!(plan.cluster(), 1, "{plan}");
@@ -85,10 +91,10 @@ fn every_product_has_a_plan_without_a_workspace() {
     for mut problem in problems {
         for precision in Precision::ALL {
             problem.precision = precision;
-            for plan in Plan::candidates(&problem, &DeviceInfo::H100).filter(|plan| plan.workspace_bytes > 0) {
+            for plan in Plan::candidates(&problem, &DeviceInfo::H100, h100()).filter(|plan| plan.workspace_bytes > 0) {
                 had_one += 1;
                 let other = plan
-                    .without_workspace(&DeviceInfo::H100, |_| Ok(true))
+                    .without_workspace(&DeviceInfo::H100, h100(), |_| Ok(true))
                     .unwrap()
                     .unwrap();
                 assert_eq!(
@@ -105,7 +111,7 @@ fn every_product_has_a_plan_without_a_workspace() {
                     by_name += 1;
                     let other = plan
                         .asked_for()
-                        .without_workspace(&DeviceInfo::H100, |_| Ok(true))
+                        .without_workspace(&DeviceInfo::H100, h100(), |_| Ok(true))
                         .unwrap()
                         .unwrap();
                     assert_eq!(other.kernel.name, plan.kernel.name);
@@ -121,7 +127,7 @@ fn every_product_has_a_plan_without_a_workspace() {
 fn large_products_get_large_tiles_and_small_ones_small() {
     let tile = |size| {
         let problem = GemmProblem::row_major(size, size, size);
-        let tile = Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.tile;
+        let tile = Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap().kernel.tile;
         tile.bm * tile.bn
     };
     assert!(tile(4096) > tile(256), "{} and {}", tile(4096), tile(256));
@@ -131,7 +137,7 @@ fn large_products_get_large_tiles_and_small_ones_small() {
 fn a_few_rows_stream_the_weights_in_either_storage_order() {
     let kernel = |m, n, k, b| {
         let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), b);
-        Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
+        Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap().kernel.name
     };
     assert_eq!(kernel(1, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m1");
     assert_eq!(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), "gemv_dot_m4");
@@ -146,7 +152,7 @@ fn sixteen_rows_are_multiplied_by_strips_that_are_dealt() {
     for (n, k) in [(768, 768), (3072, 768), (4096, 4096), (14336, 4096), (4096, 14336)] {
         let mut problem = GemmProblem::new(16, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
         problem.precision = Precision::Fp32Strict;
-        let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
+        let plan = Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap();
         assert_eq!(plan.kernel.name, "ffma_strips_16_sm90", "{plan}");
         assert!(plan.grid[0] <= DeviceInfo::H100.sm_count, "{plan}");
     }
@@ -157,7 +163,7 @@ fn small_results_of_long_sums_are_added_in_short_chains() {
     let strict = |m, n, k| {
         let mut problem = GemmProblem::row_major(m, n, k);
         problem.precision = Precision::Fp32Strict;
-        Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap()
     };
     for (k, longest) in [(1024, 512), (4096, 512), (16384, 2048)] {
         let plan = strict(1024, 1024, k);
@@ -170,7 +176,7 @@ fn small_results_of_long_sums_are_added_in_short_chains() {
     // Elsewhere time decides.
     let problem = strict(4096, 4096, 4096).problem;
     let fastest =
-        Plan::candidates(&problem, &DeviceInfo::H100).min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+        Plan::candidates(&problem, &DeviceInfo::H100, h100()).min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
     assert_eq!(fastest, Some(strict(4096, 4096, 4096)));
 }
 
@@ -183,7 +189,7 @@ fn narrow_results_get_kernels_of_their_width() {
         problem.a = problem.a.with_batch_strides([0, 0, 0, (m * k) as i64]);
         problem.b = problem.b.with_batch_strides([0, 0, 0, (k * n) as i64]);
         problem.d = problem.d.with_batch_strides([0, 0, 0, (m * n) as i64]);
-        Plan::new(&problem, &DeviceInfo::H100).unwrap().kernel.name
+        Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap().kernel.name
     };
     assert_eq!(kernel(4096, 10, 784, 1), "gemv_panel_n16");
     assert_eq!(kernel(128, 32, 128, 384), "ffma_direct_128x32_nn_sm90");
@@ -195,7 +201,7 @@ fn tensor_cores_are_used_where_precision_device_and_operands_allow() {
     let plan = |precision, b: OperandLayout, device: &DeviceInfo| {
         let mut problem = GemmProblem::new(2048, 2048, 2048, OperandLayout::row_major(2048), b);
         problem.precision = precision;
-        Plan::new(&problem, device).unwrap()
+        Plan::new(&problem, device, Costs::built_in(device)).unwrap()
     };
     let (row, col) = (OperandLayout::row_major(2048), OperandLayout::col_major(2048));
     let large = plan(Precision::Fp32, col, &DeviceInfo::H100);
@@ -207,16 +213,16 @@ fn tensor_cores_are_used_where_precision_device_and_operands_allow() {
         OperandLayout::row_major(64),
         OperandLayout::col_major(64),
     );
-    let exact = Plan::new(&short, &DeviceInfo::H100).unwrap();
+    let exact = Plan::new(&short, &DeviceInfo::H100, h100()).unwrap();
     assert_eq!(exact.kernel.arithmetic, Arithmetic::Ffma, "{exact}");
-    let explained = explain(&short, &DeviceInfo::H100);
+    let explained = explain(&short, &DeviceInfo::H100, h100());
     let inexact = |(spec, reason): &(&KernelSpec, Refusal)| {
         spec.arithmetic == Arithmetic::Tf32x3 && *reason == Refusal::FewProducts(64)
     };
     assert!(explained.refused.iter().any(inexact), "{explained}");
     short.precision = Precision::Tf32;
     assert_ne!(
-        Plan::new(&short, &DeviceInfo::H100).unwrap().kernel.arithmetic,
+        Plan::new(&short, &DeviceInfo::H100, h100()).unwrap().kernel.arithmetic,
         Arithmetic::Ffma
     );
     let strict = plan(Precision::Fp32Strict, col, &DeviceInfo::H100);
@@ -235,7 +241,7 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
     let plan = |size: usize, a: OperandLayout, b: OperandLayout, precision| {
         let mut problem = GemmProblem::new(size, size, size, a, b);
         problem.precision = precision;
-        Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap()
     };
     let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
     for precision in [Precision::Fp32, Precision::Tf32] {
@@ -266,7 +272,7 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
 fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
     let plan = |m, n, k| {
         let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
-        Plan::new(&problem, &DeviceInfo::H100).unwrap()
+        Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap()
     };
     let cut = plan(64, 768, 3072);
     assert!(cut.split_k() > 1, "{cut}");
@@ -275,7 +281,7 @@ fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
     for k in [1, 31, 33, 96, 100, 257, 1000] {
         for spec in TABLE {
             let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
-            for plan in Plan::variants(spec, problem, &DeviceInfo::H100) {
+            for plan in Plan::variants(spec, problem, &DeviceInfo::H100, h100()) {
                 let queue = matches!(plan.kernel.split_k, SplitK::WorkQueue(_));
                 assert_eq!(plan.workspace_bytes > 0, queue || plan.stream_k().is_some(), "{plan}");
                 assert!((plan.split_k() - 1) * plan.k_slice() < k as u32, "{plan}");
@@ -294,7 +300,7 @@ fn a_fused_epilogue_gets_a_kernel_that_has_it() {
             problem.b = OperandLayout::strided(3 * n as i64, 3);
             problem.epilogue.bias = true;
             problem.epilogue.activation = Activation::GeluErf;
-            let plan = Plan::new(&problem, &device).unwrap();
+            let plan = Plan::new(&problem, &device, Costs::built_in(&device)).unwrap();
             assert_eq!(plan.kernel.refusal(&plan.problem, &device), None);
         }
     }
@@ -303,11 +309,11 @@ fn a_fused_epilogue_gets_a_kernel_that_has_it() {
 #[test]
 fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
     let problem = GemmProblem::row_major(64, 64, 64);
-    let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
+    let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100, h100()).unwrap();
     assert_eq!(plan.kernel.name, "sgemm_01_naive");
     assert_eq!(plan.grid, [2, 2, 1]);
 
-    let error = Plan::named("sgemm_99", &problem, &DeviceInfo::H100).unwrap_err();
+    let error = Plan::named("sgemm_99", &problem, &DeviceInfo::H100, h100()).unwrap_err();
     assert!(error.to_string().contains("sgemm_01_naive"), "{error}");
 
     let mut doubles = problem;
@@ -315,20 +321,20 @@ fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
     let refusal = plan.kernel.refusal(&doubles, &DeviceInfo::H100).unwrap();
     let (kernel, operands) = (DType::F32, DType::F64);
     assert_eq!(refusal, Refusal::DType { kernel, operands });
-    let error = Plan::named("sgemm_01_naive", &doubles, &DeviceInfo::H100).unwrap_err();
+    let error = Plan::named("sgemm_01_naive", &doubles, &DeviceInfo::H100, h100()).unwrap_err();
     assert!(error.to_string().ends_with(&refusal.to_string()), "{error}");
 
     let mut fused = problem;
     fused.epilogue.activation = Activation::Relu;
     let refusal = plan.kernel.refusal(&fused, &DeviceInfo::H100);
     assert_eq!(refusal, Some(Refusal::Epilogue));
-    assert!(Plan::named("sgemm_01_naive", &fused, &DeviceInfo::H100).is_err());
+    assert!(Plan::named("sgemm_01_naive", &fused, &DeviceInfo::H100, h100()).is_err());
 }
 
 #[test]
 fn grids_end_where_cuda_does() {
     let problem = GemmProblem::row_major(32 * 70_000, 1, 1);
-    let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100).unwrap();
+    let plan = Plan::named("sgemm_01_naive", &problem, &DeviceInfo::H100, h100()).unwrap();
     assert_eq!(plan.grid, [1, 65_535, 1]);
 }
 
@@ -345,7 +351,7 @@ fn where_a_plan_has_no_room_the_next_best_is_taken() {
         let most = [1, 2, 4, 8][rng.random_range(0..4)];
         let fits =
             |plan: &Plan| plan.cluster() <= most && (plan.cluster() == 1 || plan.kernel.dynamic_shared < 200_000);
-        let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+        let candidates = || Plan::candidates(&problem, &DeviceInfo::H100, h100());
         let mut asked: Vec<Plan> = Vec::new();
         let chosen = cheapest_that(candidates(), |plan| {
             asked.push(*plan);
@@ -370,7 +376,7 @@ fn where_a_plan_has_no_room_the_next_best_is_taken() {
         "{without} first choices and {others} others"
     );
     let problem = GemmProblem::row_major(64, 64, 64);
-    let candidates = || Plan::candidates(&problem, &DeviceInfo::H100);
+    let candidates = || Plan::candidates(&problem, &DeviceInfo::H100, h100());
     assert_eq!(cheapest_that(candidates(), |_| Ok(false)), Ok(None));
     let error = Error::Problem("of the driver".into());
     assert_eq!(cheapest_that(candidates(), |_| Err(error.clone())), Err(error));
@@ -391,7 +397,7 @@ fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none
         with
     };
     let named = |name: &str, precision, most: u32| {
-        Plan::named_that(name, &with(precision), &DeviceInfo::H100, |plan| {
+        Plan::named_that(name, &with(precision), &DeviceInfo::H100, h100(), |plan| {
             Ok(plan.cluster() <= most)
         })
     };
@@ -420,7 +426,7 @@ fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none
 #[test]
 fn a_plan_knows_the_problem_as_it_lies() {
     let problem = GemmProblem::row_major(4097, 4097, 4097);
-    let plan = Plan::new(&problem, &DeviceInfo::H100).unwrap();
+    let plan = Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap();
     assert!(plan.is_repacked() && plan.problem != problem, "{plan}");
     assert_eq!(plan.as_it_lies(), problem);
 }
@@ -527,6 +533,7 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
         DeviceInfo::H100,
         DeviceInfo::A100,
         DeviceInfo::H100,
+        DeviceInfo::H200,
         DeviceInfo::RTX_4090,
         DeviceInfo::H100,
         DeviceInfo::RTX_5090,
@@ -545,11 +552,11 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
         let device = &devices[number % devices.len()];
         let folded = problem.folded();
         folded.validate().unwrap();
-        let mut plans: Vec<Plan> = Plan::candidates(&folded, device).collect();
-        plans.extend(Plan::new(&problem, device));
+        let mut plans: Vec<Plan> = Plan::candidates(&folded, device, Costs::built_in(device)).collect();
+        plans.extend(Plan::new(&problem, device, Costs::built_in(device)));
         for (spec, taken) in TABLE.iter().zip(&mut taken) {
             if spec.refusal(&folded, device).is_none() {
-                plans.extend(Plan::variants(spec, folded, device));
+                plans.extend(Plan::variants(spec, folded, device, Costs::built_in(device)));
                 *taken += 1;
             }
         }
@@ -589,7 +596,7 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
 
 #[test]
 fn explanations_name_every_kernel_and_the_choice() {
-    let text = explain(&GemmProblem::row_major(512, 512, 512), &DeviceInfo::H100).to_string();
+    let text = explain(&GemmProblem::row_major(512, 512, 512), &DeviceInfo::H100, h100()).to_string();
     for spec in TABLE {
         assert!(text.contains(spec.name), "{text}");
     }
@@ -605,7 +612,7 @@ fn explanations_begin_with_the_choice_and_go_on_by_time() {
             (1024, 1024, 16384),
             (4097, 4097, 4097),
         ] {
-            let explained = explain(&GemmProblem::row_major(m, n, k), &device);
+            let explained = explain(&GemmProblem::row_major(m, n, k), &device, Costs::built_in(&device));
             let (first, others) = explained.candidates.split_first().unwrap();
             assert_eq!(explained.choice.as_ref(), Ok(first), "{explained}");
             assert!(others.is_sorted_by_key(|plan| plan.predicted_us), "{explained}");
@@ -630,7 +637,7 @@ fn explanations_of_what_has_no_plan_give_its_reason_and_end() {
         GemmProblem::row_major(usize::MAX, usize::MAX, usize::MAX),
         too_many,
     ] {
-        let explained = explain(&problem, &DeviceInfo::H100);
+        let explained = explain(&problem, &DeviceInfo::H100, h100());
         assert!(matches!(explained.choice, Err(Error::Problem(_))), "{explained}");
         assert!(explained.candidates.is_empty() && explained.refused.is_empty());
         assert!(explained.to_string().starts_with("no plan: "), "{explained}");
@@ -646,7 +653,7 @@ fn planning_does_not_take_longer_where_k_is_long() {
         problem.precision = Precision::Fp32Strict;
         let once = || {
             let start = std::time::Instant::now();
-            Plan::new(&problem, &DeviceInfo::H100).unwrap();
+            Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap();
             start.elapsed()
         };
         // The shortest of a few: others may have been interrupted.

@@ -2,6 +2,7 @@
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
 //! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
 
+use super::calibrated::costs;
 use super::store::{Choice, Choices, Software};
 use crate::device::CurrentContext;
 use crate::error::{report, Error, Result};
@@ -110,7 +111,7 @@ fn device_words() -> Result<DeviceWords> {
 
 /// The plan that a choice names, if this build still has it and the device room for it.
 fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Result<Option<Plan>> {
-    let plan = Plan::candidates(problem, context.info())
+    let plan = Plan::candidates(problem, context.info(), costs(context))
         .find(|plan| plan.kernel.name == choice.kernel && plan.cut == choice.cut && repacked(plan) == choice.repacked);
     match plan {
         Some(plan) if usable(&plan, context)? => Ok(Some(plan)),
@@ -125,7 +126,7 @@ fn repacked(plan: &Plan) -> [bool; 2] {
 
 /// The fastest candidate and its time in µs.
 fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
-    let mut candidates: Vec<Plan> = Plan::candidates(problem, context.info()).collect();
+    let mut candidates: Vec<Plan> = Plan::candidates(problem, context.info(), costs(context)).collect();
     candidates.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
     let mut plans: Vec<Plan> = Vec::new();
     for plan in candidates {
@@ -140,7 +141,7 @@ fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64
         }
     }
     let Some(first) = plans.first() else {
-        return Ok((Plan::new(problem, context.info())?, f64::INFINITY));
+        return Ok((Plan::new(problem, context.info(), costs(context))?, f64::INFINITY));
     };
     let bench = Bench::new(problem, context)?;
     let mut best = (*first, f64::INFINITY);

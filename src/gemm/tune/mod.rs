@@ -1,5 +1,7 @@
-//! Choosing by measurement: [`store`] keeps what was chosen.
+//! What is measured on the GPU at hand: [`store`] keeps the kernels that were chosen by their times, [`calibrated`] the costs
+//! by which the planner chooses all others.
 
+pub mod calibrated;
 #[cfg(feature = "cuda")]
 mod measure;
 pub mod store;

@@ -50,9 +50,14 @@ impl Software {
         let driver = self.driver.as_ref().map(|driver| format!("-driver-{driver}"));
         let driver = driver.unwrap_or_default();
         let words = format!("{gpu}-cuda-{major}.{minor}{driver}-v{}", env!("CARGO_PKG_VERSION"));
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-        words.chars().map(plain).chain(".json".chars()).collect()
+        plain_file_name(&words)
     }
+}
+
+/// The name of a JSON file that is called after these words.
+pub(super) fn plain_file_name(words: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    words.chars().map(plain).chain(".json".chars()).collect()
 }
 
 /// The choices for one GPU, its software and version of this crate, by problem.
@@ -68,9 +73,7 @@ impl Choices {
     /// The choices in the user's cache folder (or where [`Settings::cache`] points) for the GPU of this name. A file that
     /// cannot be understood is left out, with a line on stderr; without a cache folder nothing is kept.
     pub fn of_user(gpu: &str, software: &Software) -> Self {
-        let folder = Settings::read()
-            .cache
-            .or_else(|| dirs::cache_dir().map(|cache| cache.join(env!("CARGO_PKG_NAME"))));
+        let folder = Settings::read().cache_folder();
         Choices::in_file(folder.map(|folder| folder.join(software.file_name(gpu))))
     }
 

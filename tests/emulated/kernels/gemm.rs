@@ -4,6 +4,7 @@ use super::ptx::{self, Target};
 use super::reference::{element, place, walk, Terms};
 use super::transpositions;
 use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
@@ -559,17 +560,17 @@ pub fn draw(
         // Operands that the planner would have written anew, for kernels that read them otherwise not at all or slowly.
         if !deep && rng.random_bool(REPACKED) {
             let problem = problem.folded();
-            let plans: Vec<Plan> = Plan::candidates(&problem, &device)
+            let plans: Vec<Plan> = Plan::candidates(&problem, &device, Costs::built_in(&device))
                 .filter(|plan| plan.kernel.name == spec.name && plan.is_repacked())
                 .collect();
             if !plans.is_empty() {
                 return Some((plans, device, offset));
             }
         }
-        let Ok(plan) = Plan::named(spec.name, &problem, &device) else {
+        let Ok(plan) = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)) else {
             continue;
         };
-        let mut plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device).collect();
+        let mut plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device, Costs::built_in(&device)).collect();
         if deep {
             plans.truncate(1);
         }

@@ -1,29 +1,344 @@
-//! What a block of a kernel costs, as measured.
+//! What kernels cost, as measured: the numbers by which the planner compares them. They stand apart from the kernel table, one
+//! file a GPU. `cargo run --release --features cuda --example calibrate` fits them on the GPU at hand.
 
-/// The costs of a kernel's block.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
+mod h100;
+mod h200;
+mod source;
+
+use super::spec::KernelSpec;
+use super::table::TABLE;
+use crate::device::DeviceInfo;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+pub use source::rust_source;
+
+/// What a kernel's blocks cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelCost {
     /// Fraction of the arithmetic's peak that a multiprocessor reaches when it holds all the blocks it can.
-    pub full: f32,
+    pub full: f64,
     /// The same when it holds only one.
-    pub solo: f32,
+    pub solo: f64,
     /// Blocks that a multiprocessor holds.
     pub resident: u32,
     /// What a block takes beside its multiplications (first loads, epilogue), in µs.
-    pub setup_us: f32,
+    pub setup_us: f64,
     /// Fraction of the datasheet's memory bandwidth that it reaches where memory is the limit.
-    pub stream: f32,
+    pub bandwidth: f64,
 }
 
-impl Cost {
-    /// These costs, in the order of the fields.
-    pub const fn measured(full: f32, solo: f32, resident: u32, setup_us: f32, stream: f32) -> Self {
-        Cost {
-            full,
-            solo,
-            resident,
-            setup_us,
-            stream,
+/// What kernels have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedCosts {
+    /// What a launch takes beside its work, in µs.
+    pub launch_us: f64,
+    /// The same for a kernel that gets ready while the one before it ends.
+    pub early_launch_us: f64,
+    /// What 2-CTA clusters that share tiles take, in µs, once: their barriers have to be there in both blocks before either
+    /// may start.
+    pub pairs_us: f64,
+    /// What a cut across a cluster takes more, in µs, where blocks exchange the sums of large tiles: kernels that read by TMA.
+    pub exchange_us: f64,
+    /// What a work queue over several slices of k takes more, in µs: the last block to finish a strip waits for the others' sums
+    /// to be visible.
+    pub queue_slices_us: f64,
+    /// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where threads
+    /// read the operands.
+    pub single_elements: f64,
+    /// Of cuts across clusters.
+    pub clusters: ClusterCosts,
+    /// Of cuts by stream-K.
+    pub stream_k: StreamKCosts,
+    /// Of operands that are repacked.
+    pub repack: RepackCosts,
+}
+
+/// What a cut of k across a cluster costs, by the number of blocks: of 2, 3, 4, 5, 6, 7 and 8.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterCosts {
+    /// What it takes beside its blocks, in µs.
+    pub us: [f64; 7],
+    /// The fraction of the multiprocessors on which such clusters find room: a cluster lives within one group of
+    /// multiprocessors, and groups differ in size.
+    pub room: [f64; 7],
+}
+
+/// What the end of a stream-K launch costs, as parts of what a block takes beside its multiplications.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamKCosts {
+    /// The fix-up: adding up the pieces of tiles.
+    pub finish: f64,
+    /// What each piece of a tile adds to that.
+    pub piece: f64,
+    /// What a block loses between pieces of two tiles.
+    pub straddle: f64,
+}
+
+/// What it costs to repack an operand before the product.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RepackCosts {
+    /// What a copy or transposition takes beside its bytes, in µs.
+    pub start_us: f64,
+    /// The fraction of the datasheet's bandwidth that it reaches; a product that follows finds less of its operands in the L2.
+    pub bandwidth: f64,
+    /// The part of that which is left for elements with gaps between them, each of which is fetched with its sector.
+    pub gaps: f64,
+}
+
+/// Where costs come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// A file of this folder.
+    #[default]
+    BuiltIn,
+    /// What `calibrate` wrote on this machine.
+    File(PathBuf),
+    /// The program itself.
+    Given,
+}
+
+/// The costs of all kernels on a GPU. A plain value that goes into planning beside [`DeviceInfo`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// The name of the GPU that they were fitted on.
+    pub gpu: String,
+    /// Where they come from.
+    #[serde(skip)]
+    pub origin: Origin,
+    /// What kernels have in common.
+    pub shared: SharedCosts,
+    /// What each kernel costs, by its name. Kernels without costs are no candidates of the planner.
+    #[serde(serialize_with = "in_order")]
+    pub kernels: HashMap<String, KernelCost>,
+}
+
+/// A file that is written twice is the same twice.
+fn in_order<S: serde::Serializer>(kernels: &HashMap<String, KernelCost>, serializer: S) -> Result<S::Ok, S::Error> {
+    kernels.iter().collect::<BTreeMap<_, _>>().serialize(serializer)
+}
+
+/// A file of this folder.
+struct BuiltIn {
+    device: DeviceInfo,
+    gpu: &'static str,
+    shared: SharedCosts,
+    kernels: &'static [(&'static str, KernelCost)],
+}
+
+const BUILT_IN: [BuiltIn; 2] = [
+    BuiltIn {
+        device: DeviceInfo::H100,
+        gpu: h100::GPU,
+        shared: h100::SHARED,
+        kernels: h100::KERNELS,
+    },
+    BuiltIn {
+        device: DeviceInfo::H200,
+        gpu: h200::GPU,
+        shared: h200::SHARED,
+        kernels: h200::KERNELS,
+    },
+];
+
+impl ClusterCosts {
+    /// What a cut across a cluster of so many blocks takes, in µs, and the fraction of the multiprocessors on which there is
+    /// room.
+    pub fn of(&self, blocks: u32) -> (f64, f64) {
+        match blocks {
+            0 | 1 => (0.0, 1.0),
+            blocks => {
+                let at = (blocks as usize - 2).min(self.us.len() - 1);
+                (self.us[at], self.room[at])
+            }
         }
+    }
+}
+
+impl Costs {
+    /// The costs that the crate has for the GPU which is nearest to `device`: in compute capability first, then in bandwidth and
+    /// multiprocessors.
+    pub fn built_in(device: &DeviceInfo) -> &'static Costs {
+        static ALL: OnceLock<Vec<Costs>> = OnceLock::new();
+        let all = ALL.get_or_init(|| BUILT_IN.iter().map(BuiltIn::costs).collect());
+        let distance = |of: &DeviceInfo| {
+            let ratio = |x: f64, y: f64| (x / y).ln().abs();
+            (
+                of.compute_capability.abs_diff(device.compute_capability),
+                ratio(of.memory_gbps.into(), device.memory_gbps.into())
+                    + ratio(of.sm_count.into(), device.sm_count.max(1).into()),
+            )
+        };
+        let nearer = |&x: &usize, &y: &usize| {
+            let ((x, at_x), (y, at_y)) = (distance(&BUILT_IN[x].device), distance(&BUILT_IN[y].device));
+            x.cmp(&y).then(at_x.total_cmp(&at_y))
+        };
+        let nearest = (0..BUILT_IN.len()).min_by(nearer);
+        &all[nearest.unwrap_or_default()]
+    }
+
+    /// What this kernel costs, if that is known.
+    pub fn of(&self, spec: &KernelSpec) -> Option<&KernelCost> {
+        self.kernels.get(spec.name)
+    }
+
+    /// These costs, and those of `others` for kernels that these lack.
+    pub fn or(mut self, others: &Costs) -> Self {
+        for (name, cost) in &others.kernels {
+            self.kernels.entry(name.clone()).or_insert(*cost);
+        }
+        self
+    }
+
+    /// Checks that predictions made with these costs are times.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names what is not a positive number, or is above what there can be.
+    pub fn validate(&self) -> Result<(), String> {
+        /// Of a time in µs.
+        const LONGEST: f64 = 1e6;
+        let check = |of: &str, name: &str, value: f64, least: f64, most: f64| match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(format!("{name} of {of} is {value}, not between {least} and {most}")),
+        };
+        for (kernel, cost) in &self.kernels {
+            check(kernel, "full", cost.full, 1e-6, 10.0)?;
+            check(kernel, "solo", cost.solo, 1e-6, 10.0)?;
+            check(kernel, "resident", cost.resident.into(), 1.0, 64.0)?;
+            check(kernel, "setup_us", cost.setup_us, 0.0, LONGEST)?;
+            check(kernel, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
+        }
+        let SharedCosts {
+            clusters,
+            stream_k,
+            repack,
+            ..
+        } = self.shared;
+        for (name, value) in [
+            ("launch_us", self.shared.launch_us),
+            ("early_launch_us", self.shared.early_launch_us),
+            ("pairs_us", self.shared.pairs_us),
+            ("exchange_us", self.shared.exchange_us),
+            ("queue_slices_us", self.shared.queue_slices_us),
+            ("single_elements", self.shared.single_elements),
+            ("finish", stream_k.finish),
+            ("piece", stream_k.piece),
+            ("straddle", stream_k.straddle),
+            ("start_us", repack.start_us),
+        ] {
+            check("all kernels", name, value, 0.0, LONGEST)?;
+        }
+        check("repacking", "bandwidth", repack.bandwidth, 1e-6, 10.0)?;
+        check("repacking", "gaps", repack.gaps, 1e-6, 10.0)?;
+        for (us, room) in clusters.us.into_iter().zip(clusters.room) {
+            check("clusters", "us", us, 0.0, LONGEST)?;
+            check("clusters", "room", room, 1e-6, 1.0)?;
+        }
+        Ok(())
+    }
+}
+
+impl BuiltIn {
+    fn costs(&self) -> Costs {
+        Costs {
+            gpu: self.gpu.into(),
+            origin: Origin::BuiltIn,
+            shared: self.shared,
+            kernels: self.kernels.iter().map(|&(name, cost)| (name.into(), cost)).collect(),
+        }
+    }
+}
+
+/// Where they come from: `fitted on an NVIDIA H200 (built in)`.
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fitted on an {} ", self.gpu)?;
+        match &self.origin {
+            Origin::BuiltIn => f.write_str("(built in)"),
+            Origin::File(path) => write!(f, "({})", path.display()),
+            Origin::Given => f.write_str("(given by the program)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::kernel::spec::Role;
+
+    #[test]
+    fn every_built_in_file_has_every_production_kernel_and_names_no_other_than_the_tables() {
+        for file in &BUILT_IN {
+            let costs = file.costs();
+            costs.validate().unwrap();
+            assert_eq!(
+                costs.kernels.len(),
+                file.kernels.len(),
+                "{}: a kernel stands there twice",
+                file.gpu
+            );
+            for spec in TABLE.iter().filter(|spec| spec.role == Role::Production) {
+                assert!(
+                    costs.of(spec).is_some(),
+                    "{} has no costs on an {}",
+                    spec.name,
+                    file.gpu
+                );
+            }
+            for name in costs.kernels.keys() {
+                assert!(
+                    TABLE.iter().any(|spec| spec.name == name),
+                    "{}: there is no kernel {name}",
+                    file.gpu
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_gpu_gets_the_costs_of_the_nearest_one() {
+        let of = |device: DeviceInfo| std::ptr::from_ref(Costs::built_in(&device));
+        let (h100, h200) = (of(DeviceInfo::H100), of(DeviceInfo::H200));
+        assert_ne!(h100, h200);
+        // As the driver describes an H200, and an H100 with PCIe.
+        let with = |memory_gbps, sm_count| DeviceInfo {
+            memory_gbps,
+            sm_count,
+            ..DeviceInfo::H100
+        };
+        assert_eq!(of(with(4916.0, 132)), h200);
+        assert_eq!(of(with(2039.0, 114)), h100);
+        assert_eq!(of(DeviceInfo::A100), h100);
+        assert_eq!(of(with(f32::NAN, 0)), of(with(f32::NAN, 0)));
+    }
+
+    #[test]
+    fn costs_outlive_a_file_and_what_is_no_number_is_found() {
+        let costs = Costs::built_in(&DeviceInfo::H100);
+        let text = serde_json::to_string_pretty(costs).unwrap();
+        assert_eq!(serde_json::from_str::<Costs>(&text).unwrap(), *costs);
+        let mut without = costs.clone();
+        without.kernels.remove("ffma_64x64");
+        assert_eq!(without.clone().or(costs), *costs);
+        without.shared.stream_k.piece = f64::NAN;
+        assert!(without.validate().unwrap_err().contains("piece"));
+        let mut zero = costs.clone();
+        zero.kernels.get_mut("ffma_64x64").unwrap().full = 0.0;
+        assert!(zero.validate().unwrap_err().contains("full of ffma_64x64"));
+    }
+
+    #[test]
+    fn costs_say_where_they_come_from() {
+        let mut costs = Costs::built_in(&DeviceInfo::H100).clone();
+        assert_eq!(costs.to_string(), "fitted on an NVIDIA H100 80GB HBM3 (built in)");
+        costs.origin = Origin::File("/cache/costs.json".into());
+        assert_eq!(
+            costs.to_string(),
+            "fitted on an NVIDIA H100 80GB HBM3 (/cache/costs.json)"
+        );
     }
 }

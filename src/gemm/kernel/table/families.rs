@@ -1,6 +1,5 @@
 //! What the kernels of a family have in common: each function makes a row of the table.
 
-use super::super::costs::Cost;
 use super::super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Needs, Role, SplitK, Tile, TmaBox};
 use crate::gemm::operands::{Access, DType};
 
@@ -61,14 +60,13 @@ impl KernelSpec {
             tma_boxes: None,
             waits: false,
             needs: Needs::ANY,
-            cost: None,
             may_spill_on: &[],
         }
     }
 
     /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout, k cut across a cluster where there
     /// are few tiles.
-    pub(super) const fn ffma(name: &'static str, tile: Tile, threads: u32, cost: Cost) -> Self {
+    pub(super) const fn ffma(name: &'static str, tile: Tile, threads: u32) -> Self {
         KernelSpec {
             role: Role::Production,
             grid: Grid::Units,
@@ -84,21 +82,20 @@ impl KernelSpec {
                 "FP32 multiply-adds, any layout",
             )
         }
-        .candidate(cost)
     }
 
     /// The same with asynchronous copies.
-    pub(super) const fn ffma_pipelined(name: &'static str, tile: Tile, threads: u32, shared: u32, cost: Cost) -> Self {
+    pub(super) const fn ffma_pipelined(name: &'static str, tile: Tile, threads: u32, shared: u32) -> Self {
         KernelSpec {
             file: "ffma/ffma_pipelined",
             summary: "FP32 multiply-adds, any layout, asynchronous copies",
-            ..KernelSpec::ffma(name, tile, threads, cost)
+            ..KernelSpec::ffma(name, tile, threads)
         }
         .dynamic_shared(shared)
     }
 
     /// The same for large problems on Hopper, with warps that only multiply and warps that only load.
-    pub(super) const fn ffma_specialized(name: &'static str, tile: Tile, shared: u32, cost: Cost) -> Self {
+    pub(super) const fn ffma_specialized(name: &'static str, tile: Tile, shared: u32) -> Self {
         KernelSpec {
             file: "ffma/ffma_specialized_sm90",
             summary: "FP32 multiply-adds, any layout, producer and math warps",
@@ -108,19 +105,13 @@ impl KernelSpec {
                 only_capability: Some(90),
                 ..Needs::ANY
             },
-            ..KernelSpec::ffma(name, tile, 384, cost)
+            ..KernelSpec::ffma(name, tile, 384)
         }
         .dynamic_shared(shared)
     }
 
     /// The same for operands that start on 16 bytes, A and B accessed in these ways: the copy engine brings them.
-    pub(super) const fn ffma_copied(
-        name: &'static str,
-        [a, b]: [Access; 2],
-        tile: Tile,
-        shared: u32,
-        cost: Cost,
-    ) -> Self {
+    pub(super) const fn ffma_copied(name: &'static str, [a, b]: [Access; 2], tile: Tile, shared: u32) -> Self {
         const fn tma_box(along_k: bool, rows: u32, k: u32) -> TmaBox {
             if along_k {
                 TmaBox::new(k, rows)
@@ -146,31 +137,25 @@ impl KernelSpec {
                 b: only(b),
                 ..Needs::ANY
             },
-            ..KernelSpec::ffma_specialized(name, tile, shared, cost)
+            ..KernelSpec::ffma_specialized(name, tile, shared)
         }
     }
 
     /// The same with one tile a block, which groups of math warps share along k, and k cut across a cluster where there are
     /// few tiles.
-    pub(super) const fn ffma_grouped(
-        name: &'static str,
-        accesses: [Access; 2],
-        tile: Tile,
-        shared: u32,
-        cost: Cost,
-    ) -> Self {
+    pub(super) const fn ffma_grouped(name: &'static str, accesses: [Access; 2], tile: Tile, shared: u32) -> Self {
         KernelSpec {
             file: "ffma/ffma_grouped_sm90",
             summary: "FP32 multiply-adds, TMA, groups of math warps share k",
             grid: Grid::Units,
             split_k: SplitK::Cluster,
             chains: math_groups(&tile),
-            ..KernelSpec::ffma_copied(name, accesses, tile, shared, cost)
+            ..KernelSpec::ffma_copied(name, accesses, tile, shared)
         }
     }
 
     /// The same with one tile a block, several blocks a multiprocessor, for an A that is contiguous along k: it stays as it lies.
-    pub(super) const fn ffma_direct(name: &'static str, b: Access, tile: Tile, shared: u32, cost: Cost) -> Self {
+    pub(super) const fn ffma_direct(name: &'static str, b: Access, tile: Tile, shared: u32) -> Self {
         KernelSpec {
             file: "ffma/ffma_direct_sm90",
             summary: "FP32 multiply-adds, TMA, A along k as it lies",
@@ -178,12 +163,12 @@ impl KernelSpec {
             grid: Grid::Units,
             split_k: SplitK::Never,
             chains: covers(&tile, DIRECT_THREADS),
-            ..KernelSpec::ffma_copied(name, [Access::RowVector, b], tile, shared, cost)
+            ..KernelSpec::ffma_copied(name, [Access::RowVector, b], tile, shared)
         }
     }
 
     /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
-    pub(super) const fn ffma_kmajor(name: &'static str, tile: Tile, shared: u32, cost: Cost) -> Self {
+    pub(super) const fn ffma_kmajor(name: &'static str, tile: Tile, shared: u32) -> Self {
         KernelSpec {
             file: "ffma/ffma_kmajor_sm90",
             summary: "FP32 multiply-adds along k, TMA",
@@ -195,7 +180,7 @@ impl KernelSpec {
                 b: &[Access::ColVector],
                 ..Needs::ANY
             },
-            ..KernelSpec::ffma(name, tile, 384, cost)
+            ..KernelSpec::ffma(name, tile, 384)
         }
         .dynamic_shared(shared)
     }
@@ -207,10 +192,9 @@ impl KernelSpec {
         longest_slice: u32,
         tile: Tile,
         shared: u32,
-        cost: Cost,
     ) -> Self {
         const BOX_K: u32 = 32;
-        let spec = KernelSpec::ffma_kmajor(name, tile, shared, cost);
+        let spec = KernelSpec::ffma_kmajor(name, tile, shared);
         KernelSpec {
             file: "ffma/ffma_strips_sm90",
             summary: "FP32 multiply-adds along k, TMA, few rows",
@@ -232,7 +216,6 @@ impl KernelSpec {
         lines: u32,
         threads: u32,
         b: &'static [Access],
-        cost: Cost,
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
@@ -245,7 +228,7 @@ impl KernelSpec {
                 max_m: rows,
                 ..Needs::ANY
             },
-            ..KernelSpec::ffma(name, Tile::block(rows, lines, 4), threads, cost)
+            ..KernelSpec::ffma(name, Tile::block(rows, lines, 4), threads)
         }
     }
 
@@ -256,7 +239,6 @@ impl KernelSpec {
         lines: u32,
         threads: u32,
         a: &'static [Access],
-        cost: Cost,
     ) -> Self {
         KernelSpec {
             file: "ffma/gemv",
@@ -269,25 +251,18 @@ impl KernelSpec {
                 max_n: cols,
                 ..Needs::ANY
             },
-            ..KernelSpec::ffma(name, Tile::block(lines, cols, 4), threads, cost)
+            ..KernelSpec::ffma(name, Tile::block(lines, cols, 4), threads)
         }
     }
 
     /// A kernel that multiplies with the tensor cores of any device from compute capability 8.0 on, any layout.
-    pub(super) const fn mma(
-        name: &'static str,
-        arithmetic: Arithmetic,
-        tile: Tile,
-        threads: u32,
-        shared: u32,
-        cost: Cost,
-    ) -> Self {
+    pub(super) const fn mma(name: &'static str, arithmetic: Arithmetic, tile: Tile, threads: u32, shared: u32) -> Self {
         KernelSpec {
             file: "tensor_core/gemm_tf32x3_mma",
             summary: "TF32 products by mma.sync, any layout",
             arithmetic,
             split_k: SplitK::Never,
-            ..KernelSpec::ffma(name, tile, threads, cost)
+            ..KernelSpec::ffma(name, tile, threads)
         }
         .dynamic_shared(shared)
     }
@@ -297,14 +272,6 @@ impl KernelSpec {
         KernelSpec {
             grid: Grid::Persistent,
             split_k: SplitK::StreamK,
-            ..self
-        }
-    }
-
-    /// The same as a candidate of the planner, with these costs.
-    pub const fn candidate(self, cost: Cost) -> Self {
-        KernelSpec {
-            cost: Some(cost),
             ..self
         }
     }

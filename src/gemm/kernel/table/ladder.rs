@@ -1,6 +1,5 @@
 //! The rungs of the ladder, in its order.
 
-use super::super::costs::Cost;
 use super::super::spec::{KernelSpec, Tile};
 use crate::gemm::operands::DType;
 
@@ -297,8 +296,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
         Tile::block(128, 256, 8).warp(32, 128).thread(8, 16).stages(2),
         256,
         "block, warp and thread tiles",
-    )
-    .candidate(Cost::measured(0.73, 0.730, 1, 6.0, 0.75)),
+    ),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_w64x64",
@@ -314,8 +312,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
         Tile::block(128, 128, 8).warp(64, 64).thread(8, 16).stages(2),
         128,
         "the same, 128 × 128",
-    )
-    .candidate(Cost::measured(0.67, 0.402, 2, 4.0, 0.75)),
+    ),
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128_t8x8",
@@ -340,8 +337,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
         256,
         "copies to shared memory without registers, three stages",
     )
-    .dynamic_shared(75_264)
-    .candidate(Cost::measured(0.60, 0.600, 1, 4.5, 0.75)),
+    .dynamic_shared(75_264),
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined_128x128",
@@ -350,6 +346,5 @@ pub(super) const ROWS: &[KernelSpec] = &[
         128,
         "the same, 128 × 128",
     )
-    .dynamic_shared(50_688)
-    .candidate(Cost::measured(0.54, 0.407, 2, 8.0, 0.75)),
+    .dynamic_shared(50_688),
 ];

@@ -1,0 +1,80 @@
+//! Costs as a file of this folder.
+
+use super::{ClusterCosts, Costs, RepackCosts, SharedCosts, StreamKCosts, TABLE};
+use std::fmt::Write;
+
+/// The Rust source of these costs: what `calibrate --export` prints, to be kept as `GPU.rs`. Kernels stand in the order of
+/// the table.
+pub fn rust_source(costs: &Costs, about: &str) -> String {
+    let SharedCosts {
+        launch_us,
+        early_launch_us,
+        pairs_us,
+        exchange_us,
+        queue_slices_us,
+        single_elements,
+        clusters: ClusterCosts { us, room },
+        stream_k: StreamKCosts {
+            finish,
+            piece,
+            straddle,
+        },
+        repack: RepackCosts {
+            start_us,
+            bandwidth,
+            gaps,
+        },
+    } = costs.shared;
+    let mut text = format!(
+        "{about}
+use super::{{ClusterCosts, KernelCost, RepackCosts, SharedCosts, StreamKCosts}};
+
+pub(super) const GPU: &str = {:?};
+
+#[rustfmt::skip]
+pub(super) const SHARED: SharedCosts = SharedCosts {{
+    launch_us: {launch_us:?},
+    early_launch_us: {early_launch_us:?},
+    pairs_us: {pairs_us:?},
+    exchange_us: {exchange_us:?},
+    queue_slices_us: {queue_slices_us:?},
+    single_elements: {single_elements:?},
+    clusters: ClusterCosts {{
+        us: {us:?},
+        room: {room:?},
+    }},
+    stream_k: StreamKCosts {{ finish: {finish:?}, piece: {piece:?}, straddle: {straddle:?} }},
+    repack: RepackCosts {{ start_us: {start_us:?}, bandwidth: {bandwidth:?}, gaps: {gaps:?} }},
+}};
+
+#[rustfmt::skip]
+pub(super) const KERNELS: &[(&str, KernelCost)] = &[
+",
+        costs.gpu
+    );
+    for (spec, cost) in TABLE.iter().filter_map(|spec| Some((spec, costs.of(spec)?))) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "    ({:?}, {cost:?}),", spec.name);
+    }
+    text + "];\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceInfo;
+
+    #[test]
+    fn a_file_of_this_folder_is_what_its_costs_export() {
+        let file = include_str!("h100.rs");
+        let about = &file[..file.find("\nuse ").unwrap() + 1]
+            .trim_end_matches('\n')
+            .to_string();
+        let costs = Costs::built_in(&DeviceInfo::H100);
+        let exported = rust_source(costs, &format!("{about}\n"));
+        for (line, (exported, kept)) in exported.lines().zip(file.lines()).enumerate() {
+            assert_eq!(exported, kept, "line {}", line + 1);
+        }
+        assert_eq!(exported, file);
+    }
+}
