@@ -1017,7 +1017,7 @@ impl Operand<f32> {
     fn plant(&mut self, stream: &Arc<CudaStream>, rng: &mut StdRng, problem: &GemmProblem, rows: usize, cols: usize) {
         for _ in 0..[0, 1, 1, 2, 5, 40][rng.random_range(0..6)] {
             let value = SPECIALS[rng.random_range(0..SPECIALS.len())];
-            let base = batch_offset(problem, &self.layout, rng.random_range(0..problem.batch()));
+            let batch = rng.random_range(0..problem.batch());
             let (row, col) = (rng.random_range(0..rows), rng.random_range(0..cols));
             let [down, along] = match rng.random_range(0..4) {
                 0 if value.abs() != f32::MAX => [rng.random_range(1..=rows - row), 1],
@@ -1025,8 +1025,7 @@ impl Operand<f32> {
                 _ => [1, 1],
             };
             for (row, col) in (row..row + down).flat_map(|row| (col..col + along).map(move |col| (row, col))) {
-                let at = base + row as i64 * self.layout.row_stride + col as i64 * self.layout.col_stride;
-                self.host[self.offset + at as usize] = value;
+                self.host[self.offset + place(problem, &self.layout, batch, row, col)] = value;
             }
         }
         self.device = stream.clone_htod(&self.host).expect("upload");
@@ -1042,7 +1041,7 @@ fn special_results(problem: &GemmProblem, a: &Operand<f32>, b: &Operand<f32>) ->
     let mut results = Vec::new();
     for batch in 0..problem.batch() {
         let line = |operand: &Operand<f32>, start: i64, step: i64| -> Vec<f64> {
-            let first = operand.offset as i64 + batch_offset(problem, &operand.layout, batch) + start;
+            let first = (operand.offset + place(problem, &operand.layout, batch, 0, 0)) as i64 + start;
             (0..k as i64)
                 .map(|i| operand.host[(first + i * step) as usize] as f64)
                 .collect()

@@ -4,7 +4,7 @@
 mod kernels;
 
 use crate::support::case::Case;
-use crate::{Arguments, TransposeArguments};
+use crate::{parse_dims, Arguments, TransposeArguments};
 use anyhow::{bail, Result};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
@@ -104,22 +104,10 @@ pub fn transpositions(arguments: &TransposeArguments) -> Result<()> {
     /// Bytes of an element that a tensor can have.
     const LARGEST: usize = 8;
     const GAP: usize = 16;
+    const SHAPES: &str = "64x128,65x130,3x1000,1000x3,2x48x80";
     let mut tally = Tally::new()?;
     let emulation = arguments.emulation;
-    let text = arguments
-        .shapes
-        .as_deref()
-        .unwrap_or("64x128,65x130,3x1000,1000x3,2x48x80");
-    let shapes: Vec<Vec<usize>> = text
-        .split(',')
-        .map(|word| {
-            word.split('x')
-                .map(|size| size.trim().parse().ok().filter(|&size| size > 0))
-                .collect()
-        })
-        .collect::<Option<_>>()
-        .filter(|shapes: &Vec<Vec<usize>>| shapes.iter().all(|shape| shape.len() >= 2))
-        .ok_or_else(|| anyhow::anyhow!("'{text}' are no shapes: write e.g. 65x130,2x48x80"))?;
+    let shapes = parse_dims(arguments.shapes.as_deref().unwrap_or(SHAPES))?;
     for kernel in arguments.kernels()? {
         let module = module(kernel.file, Target::Hopper);
         for dims in &shapes {

@@ -24,7 +24,7 @@ mod print;
 #[cfg(feature = "cuda")]
 mod transpose;
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 use candle_sgemm::gemm::kernel::{spec::Role, table};
 use candle_sgemm::gemm::{KernelSpec, Precision, TABLE};
 use candle_sgemm::transpose::{self as transpositions, TransposeKernel};
@@ -148,6 +148,18 @@ struct TransposeArguments {
     sample_ms: f64,
     #[command(flatten)]
     emulation: Emulation,
+}
+
+/// Shapes of two dimensions or more, with commas between them.
+fn parse_dims(text: &str) -> Result<Vec<Vec<usize>>> {
+    let parse = |word: &str| {
+        word.split('x')
+            .map(|size| size.trim().parse::<usize>().ok().filter(|size| *size > 0))
+            .collect::<Option<Vec<_>>>()
+            .filter(|shape| shape.len() >= 2)
+            .with_context(|| format!("'{word}' is not a shape: write e.g. 4095x4097 or 64x512x768"))
+    };
+    text.split(',').map(parse).collect()
 }
 
 impl TransposeArguments {

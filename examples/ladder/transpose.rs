@@ -6,15 +6,15 @@ use crate::support::record::Row;
 use anyhow::{bail, Context, Result};
 use candle_core::cuda_backend::CudaStorageSlice;
 use candle_core::{DType, Device, Storage, Tensor};
-use candle_sgemm::transpose::kernels::{self, Moves};
+use candle_sgemm::transpose::kernels::Moves;
 use candle_sgemm::transpose::launch::launch;
-use candle_sgemm::transpose::{TransposeKernel, TransposePlan, TransposeProblem, TABLE};
+use candle_sgemm::transpose::{TransposeKernel, TransposePlan, TransposeProblem};
 use candle_sgemm::Error;
 use cudarc::cublas::sys as cublas;
 use cudarc::driver::{result, CudaSlice, DevicePtr};
 use std::ffi::c_void;
 
-use super::TransposeArguments;
+use super::{parse_dims, TransposeArguments};
 
 const PROGRAM: &str = "cargo run --release --features cuda --example ladder --";
 
@@ -70,13 +70,7 @@ fn cases(arguments: &TransposeArguments) -> Result<Vec<Case>> {
         .collect::<Result<_>>()?;
     let mut shapes: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
     if let Some(text) = &arguments.shapes {
-        for word in text.split(',') {
-            let shape = word
-                .split('x')
-                .map(|size| size.trim().parse::<usize>().ok().filter(|size| *size > 0))
-                .collect::<Option<Vec<_>>>()
-                .filter(|shape| shape.len() >= 2)
-                .with_context(|| format!("'{word}' is not a shape: write e.g. 4095x4097 or 64x512x768"))?;
+        for shape in parse_dims(text)? {
             let last = shape.len() - 1;
             let mut axes: Vec<usize> = (0..=last).collect();
             axes.swap(last - 1, last);

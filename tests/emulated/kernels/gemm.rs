@@ -465,7 +465,13 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         1 => rng.random_range(1..=rounds),
         _ => rounds + rng.random_range(0..=2 * rounds),
     };
-    let k = k.min((most_work / padded).max(1));
+    let mut k = k.min((most_work / padded).max(1));
+    // Rows of two elements are as easily taken for two rows.
+    const TWO: f64 = 0.05;
+    if !deep && rng.random_bool(TWO) {
+        *[&mut m, &mut n, &mut k][rng.random_range(0..3usize)] = 2;
+        (m, n) = (m.min(limit(spec.needs.max_m)), n.min(limit(spec.needs.max_n)));
+    }
     let aligned = rng.random_bool(0.75);
     let chance = f64::from(u8::from(aligned));
     let offset = if aligned { 0 } else { rng.random_range(0..4usize) };

@@ -1720,7 +1720,7 @@ impl Machine<'_> {
                         let (pending, missing) = (barrier.pending, barrier.bytes);
                         if self.watches_shared(at, 8) {
                             let what = format!(
-                                "arrives {many} times and announces {bytes} bytes; phase {phase} waits for {pending} arrivals and \
+                                "arrives ({many}) and announces {bytes} bytes; phase {phase} waits for {pending} arrivals and \
                                  {missing} bytes"
                             );
                             self.tell(w, slot, same, what);
