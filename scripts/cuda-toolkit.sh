@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A CUDA 13.0 toolkit without root, without a GPU and without a driver, from PyPI's wheels.
 #
-#   eval "$(scripts/cuda-toolkit.sh)"     install it where needed, then set CUDA_HOME, PATH, LD_LIBRARY_PATH
+#   eval "$(scripts/cuda-toolkit.sh)"     install it where needed, then set CUDA_HOME, PATH, LD_LIBRARY_PATH,
+#                                         and CUDA_COMPUTE_CAP=90 where that is not set
 #   scripts/cuda-toolkit.sh               the same, but only print the export lines
 #
 # It goes to ~/.cache/candle-sgemm/cuda-13.0; CANDLE_SGEMM_TOOLKIT=DIR puts it elsewhere. A second run is quick.

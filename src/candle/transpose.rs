@@ -7,7 +7,7 @@ use crate::transpose::{cpu, TransposeProblem};
 use candle_core::shape::{Dim, Dims};
 #[cfg(feature = "cuda")]
 use candle_core::{backend::BackendStorage, cuda_backend::CudaStorageSlice, CudaStorage};
-use candle_core::{bail, CpuStorage, CustomOp1, DType, Error, Layout, Result, Shape, Tensor, D};
+use candle_core::{bail, CpuStorage, CustomOp1, DType, Error, Layout, Result, Shape, Tensor};
 
 const NAME: &str = "permute";
 
@@ -36,9 +36,7 @@ pub fn transpose<D1: Dim, D2: Dim>(x: &Tensor, dim1: D1, dim2: D2) -> Result<Ten
     let transposed = || {
         let dim1 = dim1.to_index(x.shape(), "transpose")?;
         let dim2 = dim2.to_index(x.shape(), "transpose")?;
-        let mut dims: Vec<usize> = (0..x.rank()).collect();
-        dims.swap(dim1, dim2);
-        permuted(x, dims)
+        permuted(x, exchanged(x.rank(), dim1, dim2))
     };
     explain("transpose", x, transposed())
 }
@@ -104,12 +102,23 @@ impl TransposeExt for Tensor {
             };
             return explain("t_contiguous", self, Err(error.bt()));
         }
-        transpose(self, D::Minus2, D::Minus1)
+        explain(
+            "t_contiguous",
+            self,
+            permuted(self, exchanged(rank, rank - 2, rank - 1)),
+        )
     }
 
     fn contiguous_fast(&self) -> Result<Tensor> {
         explain("contiguous_fast", self, permuted(self, (0..self.rank()).collect()))
     }
+}
+
+/// So many dimensions in order, but for two.
+fn exchanged(rank: usize, dim1: usize, dim2: usize) -> Vec<usize> {
+    let mut dims: Vec<usize> = (0..rank).collect();
+    dims.swap(dim1, dim2);
+    dims
 }
 
 /// The result of the call `name` with `x`, or an error that says so.
