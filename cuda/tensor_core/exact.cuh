@@ -142,7 +142,7 @@ struct Seen {
 template <int ROWS, int FLIGHT, typename ROW_OF, typename ENOUGH>
 __device__ __forceinline__ unsigned kinds_of(const ExactOperand& from, const ROW_OF& row_of, int first_k, int end_k,
                                              const ENOUGH& enough) {
-    constexpr int kRowVectors = ROWS / kVector;
+    constexpr int kRowVectors = ROWS / kVector, kFlight = FLIGHT > 0 ? FLIGHT : 1;
     const int lane = ptx::recompute(threadIdx.x) % kWarp;
     Seen seen;
     if (from.vectors) {   // row after row, the lanes at neighbouring vectors of k
@@ -150,7 +150,7 @@ __device__ __forceinline__ unsigned kinds_of(const ExactOperand& from, const ROW
 #pragma unroll 1
         for (int row = 0; row < ROWS; ++row) {
             const float* at = from.at(row_of(row), first_k);
-#pragma unroll FLIGHT
+#pragma unroll kFlight
             for (int i = lane; i < vectors; i += kWarp) seen.see(reinterpret_cast<const float4*>(at)[i]);
             for (int k = vectors * kVector + lane; k < end_k - first_k; k += kWarp) seen.see(at[k]);
             if (enough(seen.kinds())) break;
@@ -158,13 +158,13 @@ __device__ __forceinline__ unsigned kinds_of(const ExactOperand& from, const ROW
     } else if (from.row_vectors && __all_sync(kWholeWarp, row_of(lane % kRowVectors * kVector) + kVector <= from.rows)) {
         constexpr int kLanes = kWarp / kRowVectors;   // that share their rows
         const float* at = from.at(row_of(lane % kRowVectors * kVector), first_k + lane / kRowVectors);
-#pragma unroll FLIGHT
+#pragma unroll kFlight
         for (int k = first_k + lane / kRowVectors; k < end_k; k += kLanes, at += kLanes * from.k_stride)
             seen.see(*reinterpret_cast<const float4*>(at));
     } else {
         constexpr int kLanes = kWarp / ROWS;
         const float* at = from.at(row_of(lane % ROWS), first_k + lane / ROWS);
-#pragma unroll FLIGHT
+#pragma unroll kFlight
         for (int k = first_k + lane / ROWS; k < end_k; k += kLanes, at += kLanes * from.k_stride) seen.see(*at);
     }
     return seen.kinds();
