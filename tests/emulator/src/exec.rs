@@ -522,13 +522,15 @@ impl Machine<'_> {
                     format!("{address:#x} is written, and belongs to an input"),
                 ));
             }
-            return Ok((index, offset));
         }
         if !write && !allocation.is_written(offset, bytes as usize) {
             return Err(Fault::new(
                 Kind::Uninitialised,
                 format!("{bytes} bytes at {address:#x}, {offset} bytes into an allocation, are read, and nothing was written there"),
             ));
+        }
+        if allocation.usage == Use::Input {
+            return Ok((index, offset));
         }
         let (first, last) = (offset >> grain, (offset + bytes as usize - 1) >> grain);
         for cell in &mut allocation.cells[first..=last] {
