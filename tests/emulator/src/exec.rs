@@ -515,13 +515,12 @@ impl Machine<'_> {
         let grain = self.entry.grain[1];
         let view = self.view(w, lane);
         let allocation = &mut self.memory.allocations[index];
-        if allocation.usage == Use::Input {
-            if write {
-                return Err(Fault::new(
-                    Kind::ReadOnly,
-                    format!("{address:#x} is written, and belongs to an input"),
-                ));
-            }
+        let input = allocation.usage == Use::Input;
+        if input && write {
+            return Err(Fault::new(
+                Kind::ReadOnly,
+                format!("{address:#x} is written, and belongs to an input"),
+            ));
         }
         if !write && !allocation.is_written(offset, bytes as usize) {
             return Err(Fault::new(
@@ -529,7 +528,7 @@ impl Machine<'_> {
                 format!("{bytes} bytes at {address:#x}, {offset} bytes into an allocation, are read, and nothing was written there"),
             ));
         }
-        if allocation.usage == Use::Input {
+        if input {
             return Ok((index, offset));
         }
         let (first, last) = (offset >> grain, (offset + bytes as usize - 1) >> grain);
