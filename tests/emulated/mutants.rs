@@ -150,10 +150,7 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "left out: bar.warp.sync",
-        &[
-            "shared.done = -1;",
-            "for (finisher = 0; finisher < kFinishers; ++finisher)",
-        ],
+        &["if (threadIdx.x == 0) shared.done = -1;"],
         "the warp meets at the barriers that it arrives at next",
     ),
     (

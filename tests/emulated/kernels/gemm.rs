@@ -459,12 +459,14 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     // Often enough for every stage of a ring to come round more than once.
     const MOST_STAGES: u32 = 10;
     let narrow = spec.needs.max_m > 0 || spec.needs.max_n > 0;
-    let stages = if narrow || spec.tma_boxes.is_some() {
+    let stages = if spec.tma_boxes.is_some() {
         tile.stages.max(MOST_STAGES)
     } else {
         tile.stages.max(1)
     };
-    let rounds = bk * stages as usize;
+    // Kernels for few vectors take so much of k at a time.
+    const LONG: usize = 600;
+    let rounds = (bk * stages as usize).max(if narrow { LONG } else { 1 });
     let k = match rng.random_range(0..4) {
         _ if several => rounds / 2 + rng.random_range(0..=rounds / 2),
         _ if deep => 3 * rounds + rng.random_range(0..=rounds),
