@@ -511,7 +511,12 @@ fn broken_kernels_are_found() {
         table(&outcomes),
         started.elapsed().as_secs_f64()
     );
-    assert!(same * 10 <= tried + same, "{same} of {} are left out", tried + same);
+    let all = families.len() == FAMILIES.len();
+    assert!(
+        !all || same * 10 <= tried + same,
+        "{same} of {} are left out",
+        tried + same
+    );
     assert!(
         found as f64 >= FOUND * tried as f64,
         "only {found} of {tried} broken kernels are found"

@@ -82,6 +82,11 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "left out: bar.warp.sync",
+        &["ptx::named_barrier_arrive(kStartBarrier, CONFIG::THREADS);"],
+        "likewise",
+    ),
+    (
+        "left out: bar.warp.sync",
         &["const int box = lane % kMathWarps"],
         "bytes may arrive before they are announced, and each lane has waited for the stage itself",
     ),
@@ -116,6 +121,50 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
         OFF,
         &["const bool whole"],
         "the guarded way gives what the unguarded gives",
+    ),
+    (OFF, &["const bool inside = extent >= EXTENT"], "likewise"),
+    (
+        OFF,
+        &["if (stores_plainly(args) && args.m - work.row >= BM"],
+        "likewise",
+    ),
+    (
+        OFF,
+        &["if (vector < vector_count && line < line_count) {"],
+        "Epilogue::store() asks the same again",
+    ),
+    (
+        OFF,
+        &["for (; k < k_end; k += UNROLL * kStep) {"],
+        "a further round multiplies nothing: each of its steps asks again",
+    ),
+    (
+        OFF,
+        &["for (; k < k_end; k += kStep) {"],
+        "a further round multiplies zeros: what it loads is guarded",
+    ),
+    (
+        OFF,
+        &["tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;"],
+        "whether there is one tile is asked twice: the number of units says it, too",
+    ),
+    (
+        "left out: bar.warp.sync",
+        &["if (threadIdx.x == 0) shared.done = -1;"],
+        "the warp meets at the barriers that it arrives at next",
+    ),
+    (
+        "left out: bar.warp.sync",
+        &["ptx::named_barrier_sync(kSumsBarrier + finisher, kMathThreads + kWarp);"],
+        "likewise",
+    ),
+    (
+        "left out: bar.sync",
+        &[
+            "// Quad v of a thread lies at [v][thread]",
+            "FFMA_DIRECT(ffma_direct_128x64_nt_sm90",
+        ],
+        "with B turned, every step of the loop ends with a barrier",
     ),
     (
         OFF,

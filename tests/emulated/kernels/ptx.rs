@@ -153,7 +153,10 @@ pub fn from_source(source: &Path, name: &str, target: Target) -> String {
         nvcc,
     )
         .hash(&mut hasher);
-    let folder = kept().join("ptx");
+    // The lines that PTX names are those of this checkout's files: another one that shares the target folder has its own.
+    let mut checkout = DefaultHasher::new();
+    cuda().hash(&mut checkout);
+    let folder = kept().join(format!("ptx/{:016x}", checkout.finish()));
     fs::create_dir_all(&folder).expect("target/tmp");
     let kept = folder.join(format!(
         "{}-{}-{:016x}.ptx",

@@ -515,20 +515,21 @@ impl Machine<'_> {
         let grain = self.entry.grain[1];
         let view = self.view(w, lane);
         let allocation = &mut self.memory.allocations[index];
-        if allocation.usage == Use::Input {
-            if write {
-                return Err(Fault::new(
-                    Kind::ReadOnly,
-                    format!("{address:#x} is written, and belongs to an input"),
-                ));
-            }
-            return Ok((index, offset));
+        let input = allocation.usage == Use::Input;
+        if input && write {
+            return Err(Fault::new(
+                Kind::ReadOnly,
+                format!("{address:#x} is written, and belongs to an input"),
+            ));
         }
         if !write && !allocation.is_written(offset, bytes as usize) {
             return Err(Fault::new(
                 Kind::Uninitialised,
                 format!("{bytes} bytes at {address:#x}, {offset} bytes into an allocation, are read, and nothing was written there"),
             ));
+        }
+        if input {
+            return Ok((index, offset));
         }
         let (first, last) = (offset >> grain, (offset + bytes as usize - 1) >> grain);
         for cell in &mut allocation.cells[first..=last] {

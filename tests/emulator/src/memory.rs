@@ -94,6 +94,17 @@ impl Memory {
         after.checked_sub(1)
     }
 
+    /// Takes these bytes for never written: gaps between the rows of a matrix, which a kernel has no business with.
+    pub fn forget(&mut self, address: u64, bytes: usize) {
+        if let Some(at) = self.position(address) {
+            let allocation = &mut self.allocations[at];
+            let offset = (address - allocation.base) as usize;
+            for at in offset..(offset + bytes).min(allocation.data.len()) {
+                allocation.written[at / 64] &= !(1 << (at % 64));
+            }
+        }
+    }
+
     /// What lies at an address; `None` where nothing was allocated.
     pub fn read(&self, address: u64, bytes: usize) -> Option<&[u8]> {
         let allocation = &self.allocations[self.position(address)?];
