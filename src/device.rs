@@ -1,7 +1,9 @@
 //! What a plan has to know of a GPU, and, with the feature `cuda`, the GPU that a thread works on.
 
+use serde::{Deserialize, Serialize};
+
 /// A GPU as the planner sees it: plain data, so that plans for any card can be made and tested on any machine.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// Compute capability as two digits or three: 80, 86, 89, 90, 100, 120.
     pub compute_capability: u32,

@@ -66,6 +66,7 @@ pub struct Product<'a> {
     d: CudaSlice<u8>,
     reference: CudaSlice<u8>,
     bound: CudaSlice<u8>,
+    /// Elements of the result that there is a reference for: all or none.
     elements: usize,
 }
 
@@ -91,11 +92,23 @@ impl<'a> Product<'a> {
     ///
     /// If the case does not fit into the device's memory, or CUDA fails.
     pub fn new(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, alpha: f32, beta: f32) -> Result<Self> {
-        let product = Product::allocate(gpu, case, dtype, precision, alpha, beta)?;
+        let product = Product::allocate(gpu, case, dtype, precision, (alpha, beta), true)?;
         product.fill(&product.a, 1)?;
         product.fill(&product.b, 2)?;
         product.reset_d()?;
         product.compute_reference()?;
+        Ok(product)
+    }
+
+    /// Fills the operands with random numbers, to measure times alone: there is no reference to check with.
+    ///
+    /// # Errors
+    ///
+    /// As [`Product::new`].
+    pub fn to_time(gpu: &'a Gpu, case: Case, precision: Precision) -> Result<Self> {
+        let product = Product::allocate(gpu, case, DType::F32, precision, (1.0, 0.0), false)?;
+        product.fill(&product.a, 1)?;
+        product.fill(&product.b, 2)?;
         Ok(product)
     }
 
@@ -105,7 +118,7 @@ impl<'a> Product<'a> {
     ///
     /// If they are too many or too few for the case, or as [`Product::new`].
     pub fn of(gpu: &'a Gpu, case: Case, precision: Precision, a: &[f32], b: &[f32]) -> Result<Self> {
-        let mut product = Product::allocate(gpu, case, DType::F32, precision, 1.0, 0.0)?;
+        let mut product = Product::allocate(gpu, case, DType::F32, precision, (1.0, 0.0), true)?;
         for (buffer, numbers) in [(&mut product.a, a), (&mut product.b, b)] {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
             let room = buffer.len();
@@ -121,9 +134,21 @@ impl<'a> Product<'a> {
         Ok(product)
     }
 
-    fn allocate(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, alpha: f32, beta: f32) -> Result<Self> {
+    fn allocate(
+        gpu: &'a Gpu,
+        case: Case,
+        dtype: DType,
+        precision: Precision,
+        (alpha, beta): (f32, f32),
+        checked: bool,
+    ) -> Result<Self> {
         let size = dtype.size();
         let elements = case.batch * case.m * case.n;
+        let reference_bytes = if checked {
+            elements * size_of::<f64>()
+        } else {
+            size_of::<f64>()
+        };
         // Copies start on 256 bytes, so each is as well aligned as a tensor of its own.
         let b_bytes = (case.batch * case.k * case.n * size).next_multiple_of(256);
         let b_copies = match case.cold {
@@ -142,9 +167,9 @@ impl<'a> Product<'a> {
             b_copies,
             b_bytes,
             d: gpu.allocate(elements * size)?,
-            reference: gpu.allocate(elements * size_of::<f64>())?,
-            bound: gpu.allocate(elements * size_of::<f64>())?,
-            elements,
+            reference: gpu.allocate(reference_bytes)?,
+            bound: gpu.allocate(reference_bytes)?,
+            elements: if checked { elements } else { 0 },
         })
     }
 
@@ -236,6 +261,10 @@ impl<'a> Product<'a> {
     /// With the place of the first wrong element, or CUDA's error.
     pub fn check(&self, name: &str, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         const THREADS: u32 = 256;
+        ensure!(
+            self.elements > 0,
+            "a product that was made to be timed has no reference"
+        );
         self.reset_d()?;
         launch().with_context(|| format!("{name} on {}", self.case))?;
         let first = self.gpu.stream.clone_htod(&[u64::MAX])?;
@@ -290,6 +319,10 @@ impl<'a> Product<'a> {
     ///
     /// Of the launch.
     pub fn errors(&self, launch: impl FnOnce() -> Result<()>) -> Result<Errors> {
+        ensure!(
+            self.elements > 0,
+            "a product that was made to be timed has no reference"
+        );
         self.reset_d()?;
         launch()?;
         let (product_error, term_error) = self.allowances();

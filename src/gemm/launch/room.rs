@@ -9,6 +9,15 @@ impl Plan {
     pub fn is_built(&self, device: &DeviceInfo) -> bool {
         device.code_capability > 0 && crate::modules::module(self.kernel.file).is_some()
     }
+
+    /// The same, and whether the device has room for its clusters.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    pub fn is_usable(&self, context: &CurrentContext) -> Result<bool> {
+        usable(self, context)
+    }
 }
 
 /// Whether this build has code of a plan's kernel that the device runs, and the device room for it. Blocks alone always find some, but a cluster lives within one group of

@@ -1,7 +1,8 @@
 //! What is measured on the GPU at hand: [`store`] keeps the kernels that were chosen by their times, [`calibrated`] the costs
-//! by which the planner chooses all others.
+//! by which the planner chooses all others, which [`fit`] finds.
 
 pub mod calibrated;
+pub mod fit;
 #[cfg(feature = "cuda")]
 mod measure;
 pub mod store;

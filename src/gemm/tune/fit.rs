@@ -1,0 +1,826 @@
+//! Costs from measured times. A [`Sweep`] holds the plans of many problems, what they have to do and what they took; [`Sweep::fit`]
+//! looks for the costs by which the planner chooses best among them, and [`Sweep::losses`] tells how well it chooses. Pure
+//! arithmetic: `examples/calibrate` measures.
+//!
+//! Predictions are fitted first: coordinate descent on the error of their logarithms, where plans count the more the closer they are
+//! to the fastest one. Then choices: the same descent on what they lose against the fastest plans, with a little of the error, so
+//! that predictions stay times. A choice is softened for that (the plan that is predicted to be the fastest by far is taken with
+//! certainty, those that are predicted to be about as fast with about the same probability), so that costs are found by which
+//! choices are safe, and not those that happen to be right on the problems of the sweep.
+
+use crate::device::DeviceInfo;
+use crate::gemm::kernel::costs::{Costs, KernelCost, Origin, SharedCosts};
+use crate::gemm::planner::cost::Work;
+use crate::gemm::planner::plan::Plan;
+use crate::gemm::problem::{GemmProblem, Precision};
+use crate::gemm::schedule::cut::Cut;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// Differences of predicted times that decide no choice: about what times vary by from one measurement to the next.
+const SOFTNESS: f64 = 0.02;
+/// What the error of predictions counts for beside what choices lose.
+const ERROR_SHARE: f64 = 0.05;
+/// Errors below this count less and less.
+const ERROR_OF_NO_MATTER: f64 = 0.02;
+/// By this power of how much slower it is, a plan counts less for the error.
+const NEAR: i32 = 3;
+/// What it costs to move a parameter by a factor of e, where choices are fitted.
+const INERTIA: f64 = 2e-4;
+/// Rounds through all parameters.
+const ROUNDS: usize = 40;
+/// Parameters are moved by this part at first, and not by less than this in the end.
+const STEPS: (f64, f64) = (0.25, 0.004);
+/// So many rounds a parameter rests that could not be moved by the least.
+const REST: usize = 3;
+/// A round that improves the whole by less than this part is the last.
+const WORTH_A_ROUND: f64 = 1e-4;
+
+/// A plan of a problem, and the time that it took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timed {
+    /// A name of the kernel table.
+    pub kernel: String,
+    /// How k is cut.
+    pub cut: Cut,
+    /// Whether A and B are repacked beforehand.
+    pub repacked: [bool; 2],
+    /// Its time, in µs.
+    pub us: f64,
+}
+
+impl Timed {
+    /// This plan took so long.
+    pub fn new(plan: &Plan, us: f64) -> Self {
+        Timed {
+            kernel: plan.kernel.name.into(),
+            cut: plan.cut,
+            repacked: plan.repacks.map(|repack| repack.is_some()),
+            us,
+        }
+    }
+
+    fn is_of(&self, plan: &Plan) -> bool {
+        let repacked = plan.repacks.map(|repack| repack.is_some());
+        self.kernel == plan.kernel.name && self.cut == plan.cut && self.repacked == repacked
+    }
+}
+
+/// A plan.
+struct Row {
+    kernel: usize,
+    work: Work,
+    regard_for_error: f64,
+    us: Option<f64>,
+    /// Its time as a multiple of the fastest one's, among the choices where that is the least.
+    behind: f64,
+    /// What its error counts for.
+    weight: f64,
+    /// The time that counts as 1 among the choices that it belongs to.
+    unit: f64,
+    /// The choices that it belongs to.
+    choices: Vec<usize>,
+}
+
+/// What the planner chooses among, for one problem at one precision.
+struct Choice {
+    precision: Precision,
+    rows: Vec<usize>,
+    /// The shortest time among them.
+    best: f64,
+}
+
+/// How a choice came out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// The precision that was asked for.
+    pub precision: Precision,
+    /// The chosen plan's time beyond the fastest one's, as a part of that; `None` if the chosen plan was not measured.
+    pub lost: Option<f64>,
+}
+
+/// The plans of many problems.
+pub struct Sweep {
+    device: DeviceInfo,
+    kernels: Vec<String>,
+    rows: Vec<Row>,
+    choices: Vec<Choice>,
+}
+
+impl Sweep {
+    /// No plans yet.
+    pub fn new(device: DeviceInfo) -> Self {
+        Sweep {
+            device,
+            kernels: Vec::new(),
+            rows: Vec::new(),
+            choices: Vec::new(),
+        }
+    }
+
+    /// The plans of `problem` (folded) at every precision, as far as they are to be considered, and the times of those that were
+    /// measured. `costs` say which kernels are candidates.
+    pub fn add(&mut self, problem: &GemmProblem, timed: &[Timed], costs: &Costs, consider: impl Fn(&Plan) -> bool) {
+        let (device, first) = (self.device, self.rows.len());
+        let mut plans: Vec<Plan> = Vec::new();
+        for precision in Precision::ALL {
+            let problem = GemmProblem { precision, ..*problem };
+            let mut rows = Vec::new();
+            for plan in Plan::candidates(&problem, &device, costs).filter(&consider) {
+                let same = |known: &Plan| {
+                    known.kernel.name == plan.kernel.name && known.cut == plan.cut && known.repacks == plan.repacks
+                };
+                let at = match plans.iter().position(same) {
+                    Some(at) => at,
+                    None => {
+                        let kernel = self.kernel(plan.kernel.name);
+                        self.rows.push(Row {
+                            kernel,
+                            work: plan.work(&device),
+                            regard_for_error: plan.regard_for_error(),
+                            us: timed.iter().find(|timed| timed.is_of(&plan)).map(|timed| timed.us),
+                            behind: f64::INFINITY,
+                            weight: 0.0,
+                            unit: 1.0,
+                            choices: Vec::new(),
+                        });
+                        plans.push(plan);
+                        plans.len() - 1
+                    }
+                };
+                rows.push(first + at);
+            }
+            let times = rows.iter().filter_map(|&row| self.rows[row].us);
+            let best = times.fold(f64::INFINITY, f64::min);
+            if best.is_finite() {
+                for &row in &rows {
+                    let row = &mut self.rows[row];
+                    row.choices.push(self.choices.len());
+                    row.unit = best;
+                    if let Some(us) = row.us {
+                        row.behind = row.behind.min(us / best);
+                        row.weight = row.behind.powi(-NEAR);
+                    }
+                }
+                self.choices.push(Choice { precision, rows, best });
+            }
+        }
+        // Every problem counts the same.
+        let rows = &mut self.rows[first..];
+        let sum: f64 = rows.iter().map(|row| row.weight).sum();
+        rows.iter_mut().for_each(|row| row.weight /= sum.max(f64::MIN_POSITIVE));
+    }
+
+    fn kernel(&mut self, name: &str) -> usize {
+        self.kernels.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.kernels.push(name.into());
+            self.kernels.len() - 1
+        })
+    }
+
+    /// Whether there is nothing to fit to.
+    pub fn is_empty(&self) -> bool {
+        self.choices.is_empty()
+    }
+
+    /// Plans that were measured.
+    pub fn measured(&self) -> usize {
+        self.rows.iter().filter(|row| row.us.is_some()).count()
+    }
+
+    /// What the planner's choices by these costs lose against the fastest plans.
+    pub fn losses(&self, costs: &Costs) -> Vec<Loss> {
+        let values = self.values(costs);
+        let weights: Vec<f64> = self
+            .rows
+            .iter()
+            .map(|row| values.us(row) * row.regard_for_error)
+            .collect();
+        let losses = self.choices.iter().map(|choice| {
+            let chosen = choice.rows.iter().min_by(|&&x, &&y| weights[x].total_cmp(&weights[y]));
+            let us = chosen.and_then(|&row| self.rows[row].us);
+            Loss {
+                precision: choice.precision,
+                lost: us.map(|us| us / choice.best - 1.0),
+            }
+        });
+        losses.collect()
+    }
+
+    /// The median of how far predictions by these costs are off, as a part of the time, over plans at most half as fast again as
+    /// the fastest.
+    pub fn typical_error(&self, costs: &Costs) -> f64 {
+        let values = self.values(costs);
+        let near = self.rows.iter().filter_map(|row| {
+            let us = row.us.filter(|_| row.behind < 1.5)?;
+            Some((values.us(row) / us).ln().abs())
+        });
+        let mut errors: Vec<f64> = near.collect();
+        errors.sort_by(f64::total_cmp);
+        errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    fn values(&self, costs: &Costs) -> Values {
+        let unknown = KernelCost {
+            full: 0.5,
+            solo: 0.5,
+            resident: 1,
+            setup_us: 4.0,
+            bandwidth: 0.75,
+        };
+        let of = |name: &String| costs.kernels.get(name).copied().unwrap_or(unknown);
+        Values {
+            shared: costs.shared,
+            kernels: self.kernels.iter().map(of).collect(),
+        }
+    }
+
+    /// The costs by which the planner chooses best among these plans, looked for from `start` on. Kernels of which the sweep has
+    /// no plans keep their costs.
+    pub fn fit(&self, start: &Costs, gpu: &str) -> Costs {
+        let mut values = self.values(start);
+        values = Descent::new(self, values, 0.0).run();
+        values = Descent::new(self, values, 1.0).run();
+        let mut costs = start.clone();
+        costs.gpu = gpu.into();
+        costs.origin = Origin::Given;
+        for parameter in Parameter::all(&values) {
+            let value = parameter.get(&mut values);
+            *value = three_digits(*value);
+        }
+        for cost in values.kernels.iter_mut().filter(|cost| cost.resident == 1) {
+            cost.solo = cost.full;
+        }
+        costs.shared = values.shared;
+        for (name, kernel) in self.kernels.iter().zip(values.kernels) {
+            costs.kernels.insert(name.clone(), kernel);
+        }
+        costs
+    }
+}
+
+/// Costs as they are fitted: by the number of the kernel.
+#[derive(Clone)]
+struct Values {
+    shared: SharedCosts,
+    kernels: Vec<KernelCost>,
+}
+
+impl Values {
+    fn us(&self, row: &Row) -> f64 {
+        row.work.us(&self.kernels[row.kernel], &self.shared)
+    }
+}
+
+/// A number that is fitted.
+#[derive(Clone, Copy)]
+enum Parameter {
+    Full(usize),
+    Solo(usize),
+    SetupUs(usize),
+    Bandwidth(usize),
+    Shared(fn(&mut SharedCosts) -> &mut f64),
+    ClusterUs(usize),
+    ClusterRoom(usize),
+}
+
+impl Parameter {
+    fn all(values: &Values) -> Vec<Parameter> {
+        let mut all = Vec::new();
+        for (kernel, cost) in values.kernels.iter().enumerate() {
+            all.extend([
+                Parameter::Full(kernel),
+                Parameter::SetupUs(kernel),
+                Parameter::Bandwidth(kernel),
+            ]);
+            if cost.resident > 1 {
+                all.push(Parameter::Solo(kernel));
+            }
+        }
+        let shared: [fn(&mut SharedCosts) -> &mut f64; 12] = [
+            |shared| &mut shared.launch_us,
+            |shared| &mut shared.early_launch_us,
+            |shared| &mut shared.pairs_us,
+            |shared| &mut shared.exchange_us,
+            |shared| &mut shared.queue_slices_us,
+            |shared| &mut shared.single_elements,
+            |shared| &mut shared.stream_k.finish,
+            |shared| &mut shared.stream_k.piece,
+            |shared| &mut shared.stream_k.straddle,
+            |shared| &mut shared.repack.start_us,
+            |shared| &mut shared.repack.bandwidth,
+            |shared| &mut shared.repack.gaps,
+        ];
+        all.extend(shared.map(Parameter::Shared));
+        for cut in 0..values.shared.clusters.us.len() {
+            all.extend([Parameter::ClusterUs(cut), Parameter::ClusterRoom(cut)]);
+        }
+        all
+    }
+
+    fn get(self, values: &mut Values) -> &mut f64 {
+        match self {
+            Parameter::Full(kernel) => &mut values.kernels[kernel].full,
+            Parameter::Solo(kernel) => &mut values.kernels[kernel].solo,
+            Parameter::SetupUs(kernel) => &mut values.kernels[kernel].setup_us,
+            Parameter::Bandwidth(kernel) => &mut values.kernels[kernel].bandwidth,
+            Parameter::Shared(of) => of(&mut values.shared),
+            Parameter::ClusterUs(cut) => &mut values.shared.clusters.us[cut],
+            Parameter::ClusterRoom(cut) => &mut values.shared.clusters.room[cut],
+        }
+    }
+
+    /// Multiplies the number by `factor`, as far as it may go.
+    fn scale(self, values: &mut Values, factor: f64) {
+        // From 0 no factor leads away.
+        let (least, most) = match self {
+            Parameter::Full(_) | Parameter::Solo(_) | Parameter::Bandwidth(_) => (0.002, 1.5),
+            Parameter::SetupUs(_) => (0.02, 100.0),
+            Parameter::ClusterRoom(_) => (0.3, 1.0),
+            Parameter::Shared(_) | Parameter::ClusterUs(_) => (0.01, 20.0),
+        };
+        let value = self.get(values);
+        *value = (*value * factor).clamp(least, most);
+        if let Parameter::Full(kernel) | Parameter::Solo(kernel) = self {
+            let cost = &mut values.kernels[kernel];
+            cost.solo = if cost.resident > 1 {
+                cost.solo.min(cost.full)
+            } else {
+                cost.full
+            };
+        }
+    }
+
+    /// The kernel whose plans it concerns; `None`: those of all.
+    fn kernel(self) -> Option<usize> {
+        match self {
+            Parameter::Full(kernel)
+            | Parameter::Solo(kernel)
+            | Parameter::SetupUs(kernel)
+            | Parameter::Bandwidth(kernel) => Some(kernel),
+            _ => None,
+        }
+    }
+}
+
+fn three_digits(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}
+
+/// What a row contributes at present.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    /// How likely it is to be chosen, beside others of the same problem.
+    likely: f64,
+    /// Its error, as it counts.
+    error: f64,
+}
+
+/// A search from some values to better ones, one parameter at a time.
+struct Descent<'a> {
+    sweep: &'a Sweep,
+    values: Values,
+    /// Where it began.
+    anchor: Values,
+    /// What losses of choices count for; 0: predictions alone.
+    choosing: f64,
+    parts: Vec<Part>,
+    /// For each choice, the sum of `likely` and of `likely` times what is lost.
+    sums: Vec<[f64; 2]>,
+    parameters: Vec<Parameter>,
+    /// The rows that each parameter concerns, of those that were measured: what was left out as far too slow would be far from
+    /// being chosen.
+    rows_of: Vec<Vec<usize>>,
+    /// Changes of `sums`, 0 between two attempts, and which they are.
+    changes: Vec<[f64; 2]>,
+    touched: Vec<usize>,
+    fresh: Vec<Part>,
+}
+
+impl<'a> Descent<'a> {
+    fn new(sweep: &'a Sweep, values: Values, choosing: f64) -> Self {
+        let parameters = Parameter::all(&values);
+        let rows_of = parameters.iter().map(|&parameter| rows_of(sweep, &values, parameter));
+        let rows_of = rows_of.collect();
+        let mut descent = Descent {
+            sweep,
+            anchor: values.clone(),
+            values,
+            choosing,
+            parts: Vec::new(),
+            sums: Vec::new(),
+            parameters,
+            rows_of,
+            changes: vec![[0.0; 2]; sweep.choices.len()],
+            touched: Vec::new(),
+            fresh: Vec::new(),
+        };
+        descent.sum_up();
+        descent
+    }
+
+    fn part(&self, row: &Row) -> Part {
+        let us = self.values.us(row);
+        let behind = (us * row.regard_for_error / row.unit).ln() / SOFTNESS;
+        let error = row.us.map_or(0.0, |measured| {
+            let error = (us / measured).ln();
+            let size = error.hypot(ERROR_OF_NO_MATTER) - ERROR_OF_NO_MATTER;
+            row.weight * size
+        });
+        Part {
+            // Sums of these are changed and changed back: they must not differ by too many digits.
+            likely: (-behind).clamp(-300.0, 20.0).exp(),
+            error,
+        }
+    }
+
+    fn lost(&self, row: &Row, choice: usize) -> f64 {
+        let best = self.sweep.choices[choice].best;
+        row.us.map_or(0.0, |us| us / best - 1.0)
+    }
+
+    /// Everything anew: what changes bit by bit loses digits.
+    fn sum_up(&mut self) {
+        self.parts = self.sweep.rows.iter().map(|row| self.part(row)).collect();
+        let sums = self.sweep.choices.iter().enumerate().map(|(at, choice)| {
+            let rows = choice.rows.iter().filter(|&&row| self.sweep.rows[row].us.is_some());
+            rows.fold([0.0; 2], |[sum, lost], &row| {
+                let likely = self.parts[row].likely;
+                [sum + likely, lost + likely * self.lost(&self.sweep.rows[row], at)]
+            })
+        });
+        self.sums = sums.collect();
+    }
+
+    /// What is to become small.
+    fn whole(&self) -> f64 {
+        let lost: f64 = self.sums.iter().map(expected).sum();
+        let error: f64 = self.parts.iter().map(|part| part.error).sum();
+        self.weigh(lost, error)
+    }
+
+    fn weigh(&self, lost: f64, error: f64) -> f64 {
+        let count = self.sweep.choices.len().max(1) as f64;
+        let error_share = if self.choosing > 0.0 { ERROR_SHARE } else { 1.0 };
+        // Three choices a problem.
+        self.choosing * lost / count + error_share * 3.0 * error / count
+    }
+
+    fn inertia(&mut self, parameter: Parameter) -> f64 {
+        let (here, there) = (*parameter.get(&mut self.values), *parameter.get(&mut self.anchor));
+        let moved = if here > 0.0 && there > 0.0 {
+            (here / there).ln()
+        } else {
+            0.0
+        };
+        self.choosing * INERTIA * moved * moved
+    }
+
+    /// Moves a parameter, unless that makes the whole no better; whether it did.
+    fn attempt(&mut self, number: usize, factor: f64) -> bool {
+        let parameter = self.parameters[number];
+        let before = (
+            self.values.kernels.get(parameter.kernel().unwrap_or(0)).copied(),
+            self.values.shared,
+        );
+        let inertia = self.inertia(parameter);
+        parameter.scale(&mut self.values, factor);
+        let inertia = self.inertia(parameter) - inertia;
+        let rows = std::mem::take(&mut self.rows_of[number]);
+        let mut error = 0.0;
+        self.fresh.clear();
+        for &at in &rows {
+            let row = &self.sweep.rows[at];
+            let (fresh, old) = (self.part(row), self.parts[at]);
+            self.fresh.push(fresh);
+            error += fresh.error - old.error;
+            let more = fresh.likely - old.likely;
+            if more != 0.0 && self.choosing > 0.0 {
+                for &choice in &row.choices {
+                    let lost = self.lost(row, choice);
+                    let change = &mut self.changes[choice];
+                    if *change == [0.0; 2] {
+                        self.touched.push(choice);
+                    }
+                    change[0] += more;
+                    change[1] += more * lost;
+                }
+            }
+        }
+        let mut lost = 0.0;
+        for &choice in &self.touched {
+            let ([sum, of_it], change) = (self.sums[choice], self.changes[choice]);
+            lost += expected(&[sum + change[0], of_it + change[1]]) - expected(&[sum, of_it]);
+        }
+        let better = self.weigh(lost, error) + inertia < -1e-9;
+        for &choice in &self.touched {
+            if better {
+                self.sums[choice][0] += self.changes[choice][0];
+                self.sums[choice][1] += self.changes[choice][1];
+            }
+            self.changes[choice] = [0.0; 2];
+        }
+        self.touched.clear();
+        if better {
+            for (&at, &fresh) in rows.iter().zip(&self.fresh) {
+                self.parts[at] = fresh;
+            }
+        } else {
+            self.values.shared = before.1;
+            if let (Some(kernel), Some(cost)) = (parameter.kernel(), before.0) {
+                self.values.kernels[kernel] = cost;
+            }
+        }
+        self.rows_of[number] = rows;
+        better
+    }
+
+    fn run(mut self) -> Values {
+        let mut steps = vec![STEPS.0; self.parameters.len()];
+        // Rounds in which a parameter rests that is where it should be.
+        let mut rests = vec![0; self.parameters.len()];
+        for _ in 0..ROUNDS {
+            let before = self.whole();
+            for (number, (step, rest)) in steps.iter_mut().zip(&mut rests).enumerate() {
+                if *rest > 0 {
+                    *rest -= 1;
+                    continue;
+                }
+                let factor = 1.0 + *step;
+                let moved = self.attempt(number, factor) || self.attempt(number, 1.0 / factor);
+                if !moved && *step <= STEPS.1 {
+                    *rest = REST;
+                }
+                *step = if moved {
+                    (*step * 1.3).min(STEPS.0)
+                } else {
+                    (*step * 0.5).max(STEPS.1)
+                };
+            }
+            self.sum_up();
+            let settled = steps.iter().all(|&step| step < 2.0 * STEPS.1);
+            if before - self.whole() < WORTH_A_ROUND * before && settled {
+                break;
+            }
+        }
+        self.values
+    }
+}
+
+/// The measured rows whose predictions depend on this parameter.
+fn rows_of(sweep: &Sweep, values: &Values, parameter: Parameter) -> Vec<usize> {
+    let measured = (0..sweep.rows.len()).filter(|&at| sweep.rows[at].us.is_some());
+    if let Some(kernel) = parameter.kernel() {
+        return measured.filter(|&at| sweep.rows[at].kernel == kernel).collect();
+    }
+    // Where memory is no limit nothing is hidden behind it.
+    let mut values = values.clone();
+    values.kernels.iter_mut().for_each(|cost| cost.bandwidth = 1e9);
+    let mut changed = values.clone();
+    *parameter.get(&mut changed) *= 0.3;
+    measured
+        .filter(|&at| values.us(&sweep.rows[at]) != changed.us(&sweep.rows[at]))
+        .collect()
+}
+
+/// What is lost on average, of the sum of likelihoods and that of what is lost.
+fn expected(&[sum, lost]: &[f64; 2]) -> f64 {
+    lost / sum.max(f64::MIN_POSITIVE)
+}
+
+/// Losses in figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Choices that were measured.
+    pub count: usize,
+    /// What they lose on average.
+    pub mean: f64,
+    /// What 95 of 100 lose at most.
+    pub percentile_95: f64,
+    /// What the worst loses.
+    pub worst: f64,
+    /// Choices that were not measured.
+    pub unmeasured: usize,
+}
+
+impl Figures {
+    /// The figures of these losses.
+    pub fn of<'a>(losses: impl IntoIterator<Item = &'a Loss>) -> Self {
+        let (mut known, mut unmeasured) = (Vec::new(), 0);
+        for loss in losses {
+            match loss.lost {
+                Some(lost) => known.push(lost),
+                None => unmeasured += 1,
+            }
+        }
+        known.sort_by(f64::total_cmp);
+        let at = (known.len() * 95).div_ceil(100).max(1) - 1;
+        Figures {
+            count: known.len(),
+            mean: known.iter().sum::<f64>() / known.len().max(1) as f64,
+            percentile_95: known.get(at).copied().unwrap_or(0.0),
+            worst: known.last().copied().unwrap_or(0.0),
+            unmeasured,
+        }
+    }
+}
+
+/// Costs for every kernel of the table that a plan may be made with: those of `known`, and a guess for production kernels that
+/// have none yet. `holds` says how many blocks of a kernel a multiprocessor holds.
+pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
+    use crate::gemm::kernel::spec::{Grid, Role};
+    use crate::gemm::kernel::table::TABLE;
+    let mut costs = known.clone();
+    for spec in TABLE.iter().filter(|spec| spec.role == Role::Production) {
+        let most = holds.get(spec.name).copied().unwrap_or(1).max(1);
+        let resident = if matches!(spec.grid, Grid::Tiles | Grid::Units) {
+            most
+        } else {
+            1
+        };
+        costs.kernels.entry(spec.name.into()).or_insert(KernelCost {
+            full: 0.6,
+            solo: (0.9 / resident as f64).min(0.6),
+            resident,
+            setup_us: 4.0,
+            bandwidth: 0.75,
+        });
+    }
+    // A GPU may hold fewer than the one that costs were fitted on.
+    for (name, cost) in &mut costs.kernels {
+        cost.resident = cost.resident.min(holds.get(name).copied().unwrap_or(u32::MAX)).max(1);
+    }
+    costs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::kernel::spec::Role;
+    use crate::gemm::kernel::table::TABLE;
+    use crate::gemm::operands::OperandLayout;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    /// Costs that differ from the built-in ones in every number that matters, by up to this part.
+    fn planted(device: &DeviceInfo, by: f64, rng: &mut StdRng) -> Costs {
+        let mut costs = Costs::built_in(device).clone();
+        let mut names: Vec<String> = costs.kernels.keys().cloned().collect();
+        names.sort();
+        let mut off = || (1.0 + by).powf(rng.random_range(-1.0..1.0));
+        for name in names {
+            let cost = costs.kernels.get_mut(&name).unwrap();
+            cost.full *= off();
+            cost.solo = if cost.resident > 1 {
+                (cost.solo * off()).min(cost.full)
+            } else {
+                cost.full
+            };
+            cost.setup_us *= off();
+            cost.bandwidth *= off();
+        }
+        costs.shared.launch_us *= off();
+        costs.shared.single_elements *= off();
+        costs.shared.repack.bandwidth *= off();
+        costs
+    }
+
+    /// Problems of many kinds, with the times of all plans as `costs` say, off by up to `noise`.
+    fn sweep(device: &DeviceInfo, problems: usize, costs: &Costs, noise: f64, rng: &mut StdRng) -> Sweep {
+        let mut sweep = Sweep::new(*device);
+        for _ in 0..problems {
+            let mut size = || {
+                let size = 2f64.powf(rng.random_range(3.0..12.0)) as usize;
+                if rng.random_range(0..5) == 0 {
+                    size
+                } else {
+                    size.next_multiple_of(16)
+                }
+            };
+            let (m, n, k) = (size(), size(), size());
+            let mut layout = |rows, cols| match rng.random::<bool>() {
+                true => OperandLayout::row_major(cols),
+                false => OperandLayout::col_major(rows),
+            };
+            let (a, b) = (layout(m, k), layout(k, n));
+            let mut problem = GemmProblem::new(m, n, k, a, b);
+            problem.precision = Precision::Tf32;
+            let plans = Plan::candidates(&problem, device, costs);
+            let timed: Vec<Timed> = plans
+                .map(|plan| Timed::new(&plan, plan.predicted_us * (1.0 + noise * rng.random_range(-1.0..1.0))))
+                .collect();
+            sweep.add(&problem, &timed, costs, |_| true);
+        }
+        sweep
+    }
+
+    /// Times that the model can make are chosen among as well as noise allows, also of problems that were not fitted, and the
+    /// rates of kernels that were measured often are found again.
+    #[test]
+    fn planted_costs_are_found_again() {
+        let device = DeviceInfo::A100;
+        let mut rng = StdRng::seed_from_u64(2);
+        let hidden = planted(&device, 0.4, &mut rng);
+        let (fitted_on, others) = (
+            sweep(&device, 70, &hidden, 0.01, &mut rng),
+            sweep(&device, 50, &hidden, 0.0, &mut rng),
+        );
+        let start = Costs::built_in(&device);
+        let fitted = fitted_on.fit(start, "a GPU");
+        fitted.validate().unwrap();
+        assert_eq!((fitted.gpu.as_str(), &fitted.origin), ("a GPU", &Origin::Given));
+        let figures = |sweep: &Sweep, costs: &Costs| Figures::of(&sweep.losses(costs));
+        for sweep in [&fitted_on, &others] {
+            let (before, after) = (figures(sweep, start), figures(sweep, &fitted));
+            println!("before {before:?}\nafter  {after:?}");
+            assert_eq!(after.unmeasured, 0);
+            // The planner's regard for short sums costs time on purpose.
+            let on_purpose = figures(sweep, &hidden);
+            assert!(before.mean > 0.04, "{before:?}");
+            assert!(
+                after.mean < on_purpose.mean + 0.012,
+                "{after:?}, on purpose {on_purpose:?}"
+            );
+            assert!(sweep.typical_error(&fitted) < 0.04, "{}", sweep.typical_error(&fitted));
+        }
+        // A kernel that multiplies most of the large problems.
+        let rate = |costs: &Costs| costs.kernels["ffma_pipelined_128x128"].full;
+        assert!(
+            (rate(&fitted) / rate(&hidden) - 1.0).abs() < 0.1,
+            "{} and {}",
+            rate(&fitted),
+            rate(&hidden)
+        );
+    }
+
+    #[test]
+    fn a_fit_changes_nothing_that_was_not_measured() {
+        let device = DeviceInfo::A100;
+        let mut rng = StdRng::seed_from_u64(3);
+        let hidden = planted(&device, 0.2, &mut rng);
+        let sweep = sweep(&device, 3, &hidden, 0.0, &mut rng);
+        let start = Costs::built_in(&device);
+        let fitted = sweep.fit(start, "a GPU");
+        for (name, cost) in &start.kernels {
+            if !sweep.kernels.contains(name) {
+                assert_eq!(fitted.kernels[name], *cost, "{name}");
+            }
+        }
+        assert_eq!(
+            fitted.shared.pairs_us, start.shared.pairs_us,
+            "no plan of an A100 has pairs"
+        );
+        let nothing = Sweep::new(device);
+        assert!(nothing.is_empty() && nothing.losses(start).is_empty());
+        assert_eq!(nothing.fit(start, "a GPU").kernels, start.kernels);
+    }
+
+    #[test]
+    fn a_choice_that_was_not_measured_is_counted_as_such() {
+        let device = DeviceInfo::A100;
+        let costs = Costs::built_in(&device);
+        let mut problem = GemmProblem::row_major(512, 512, 512);
+        problem.precision = Precision::Tf32;
+        let chosen = Plan::new(&problem, &device, costs).unwrap();
+        let mut plans: Vec<Plan> = Plan::candidates(&problem, &device, costs).collect();
+        plans.retain(|plan| plan != &chosen);
+        let timed: Vec<Timed> = plans.iter().map(|plan| Timed::new(plan, plan.predicted_us)).collect();
+        let mut sweep = Sweep::new(device);
+        sweep.add(&problem, &timed, costs, |_| true);
+        let figures = Figures::of(&sweep.losses(costs));
+        assert!(figures.unmeasured > 0, "{figures:?}");
+        let mut all = Sweep::new(device);
+        all.add(&problem, &timed, costs, |plan| plan.kernel.name != chosen.kernel.name);
+        assert_eq!(Figures::of(&all.losses(costs)).unmeasured, 0);
+    }
+
+    #[test]
+    fn a_kernel_without_costs_starts_with_a_guess() {
+        let mut known = Costs::built_in(&DeviceInfo::H200).clone();
+        let name = "ffma_64x64";
+        let before = known.kernels.remove(name).unwrap();
+        let holds = HashMap::from([(name.to_string(), 3), ("ffma_32x32".to_string(), 2)]);
+        let start = starting_costs(&known, &holds);
+        start.validate().unwrap();
+        assert_eq!(start.kernels[name].resident, 3);
+        assert_ne!(start.kernels[name], before);
+        assert_eq!(start.kernels["ffma_32x32"].resident, 2, "no more than the GPU holds");
+        for spec in TABLE.iter().filter(|spec| spec.role == Role::Production) {
+            assert!(start.of(spec).is_some(), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn figures_are_those_of_a_sorted_list() {
+        let loss = |lost| Loss {
+            precision: Precision::Fp32,
+            lost,
+        };
+        let mut losses: Vec<Loss> = (0..100).rev().map(|lost| loss(Some(lost as f64))).collect();
+        losses.push(loss(None));
+        let figures = Figures::of(&losses);
+        assert_eq!((figures.count, figures.unmeasured), (100, 1));
+        assert_eq!((figures.mean, figures.percentile_95, figures.worst), (49.5, 94.0, 99.0));
+        assert_eq!(Figures::of(&[]).count, 0);
+    }
+}
