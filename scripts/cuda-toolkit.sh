@@ -2,7 +2,8 @@
 # A CUDA 13.0 toolkit without root, without a GPU and without a driver, from PyPI's wheels.
 #
 #   eval "$(scripts/cuda-toolkit.sh)"     install it where needed, then set CUDA_HOME, PATH, LD_LIBRARY_PATH,
-#                                         and CUDA_COMPUTE_CAP=90 where that is not set
+#                                         and CUDA_COMPUTE_CAP, where that is not set, to the first
+#                                         GPU's, or to 90 where there is none
 #   scripts/cuda-toolkit.sh               the same, but only print the export lines
 #
 # It goes to ~/.cache/candle-sgemm/cuda-13.0; CANDLE_SGEMM_TOOLKIT=DIR puts it elsewhere. A second run is quick.
@@ -98,4 +99,5 @@ esac
 printf 'export CUDA_HOME=%q\n' "$home"
 printf 'export PATH=%q\n' "$path"
 printf 'export LD_LIBRARY_PATH=%q\n' "$library_path"
-printf 'export CUDA_COMPUTE_CAP=%q\n' "${CUDA_COMPUTE_CAP:-90}"
+capability=${CUDA_COMPUTE_CAP:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d . || true)}
+printf 'export CUDA_COMPUTE_CAP=%q\n' "${capability:-90}"
