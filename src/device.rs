@@ -201,7 +201,7 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, Lane, RelaxedCapture, Scratch};
+pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, Lane, RelaxedCapture, Scratch, CAPTURES};
 #[cfg(feature = "cuda")]
 pub use cuda::{CurrentContext, Function};
 
@@ -216,7 +216,7 @@ mod cuda {
     use std::cell::RefCell;
     use std::collections::HashMap;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+    use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
     use std::thread::ThreadId;
     use std::time::Instant;
 
@@ -336,6 +336,10 @@ mod cuda {
 
     /// A stream that asked for nothing as long may be gone: another one may have its place.
     const IDLE_MS: u64 = 1000;
+
+    /// Held by whoever records a graph, one at a time, and by whoever waits for all work of a context: that would end every
+    /// recording of the context with an error, in whichever thread.
+    pub(crate) static CAPTURES: Mutex<()> = Mutex::new(());
 
     /// So many captures are remembered: of more that go on at once, some allocate more than they need.
     const MAX_CAPTURES: usize = 16;
@@ -484,7 +488,12 @@ mod cuda {
                     return None;
                 }
                 // Whether the idle stream still uses its memory cannot be asked, for it may be gone. So all work is waited
-                // for, once in a long while.
+                // for, once in a long while, and not while a graph is recorded.
+                let _no_capture = match CAPTURES.try_lock() {
+                    Ok(guard) => guard,
+                    Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                    Err(TryLockError::WouldBlock) => return None,
+                };
                 let mut scratch = idle.scratch.lock().unwrap_or_else(PoisonError::into_inner);
                 if scratch.bytes > 0 {
                     // SAFETY: a context is current on this thread.

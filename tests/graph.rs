@@ -535,15 +535,18 @@ fn several_threads_record_at_the_same_time() -> Result<()> {
         }
         Ok(())
     };
-    let outcomes = std::thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || run(seed))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect::<Vec<_>>()
-    });
-    outcomes.into_iter().collect::<Result<()>>()?;
+    // Several times, for threads that end while others record.
+    for _ in 0..6 {
+        let outcomes = std::thread::scope(|scope| {
+            let run = &run;
+            let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || run(seed))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect::<Vec<_>>()
+        });
+        outcomes.into_iter().collect::<Result<()>>()?;
+    }
     assert!(
         (1..=2).contains(&graphs.recordings()),
         "{} recordings",

@@ -4,7 +4,7 @@ use super::census::{Census, KEPT_BY_THREAD_BYTES};
 use super::compare::{deviation, difference};
 use super::reason::explain;
 use super::{Failure, Outputs};
-use crate::device::RelaxedCapture;
+use crate::device::{RelaxedCapture, CAPTURES};
 use candle_core::{Device, Error, Result, Tensor, Var};
 use cudarc::driver::{result, sys, CudaContext, CudaEvent, CudaStream, DriverError};
 use std::collections::HashMap;
@@ -20,9 +20,6 @@ const LEGACY_BELOW: usize = PER_THREAD;
 /// A stream that threads share must not be used by another one while it is recorded: whatever that queues would be recorded too.
 /// Whoever records holds this alone.
 static SHARED_STREAMS: RwLock<()> = RwLock::new(());
-
-/// One recording at a time: event tracking is the device's, and whoever turns it off turns it on again.
-static CAPTURES: Mutex<()> = Mutex::new(());
 
 /// A recorded graph, the places of its inputs and outputs, and when its last replay ends.
 pub(super) struct Recording {
@@ -87,6 +84,7 @@ pub(super) fn record<O: Outputs>(
         .map_err(say("running a function before it is recorded"))?;
 
     let recorded = {
+        // Event tracking is the device's, too, and whoever turns it off turns it on again.
         let _one = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
         let _alone = shared(&stream).then(|| SHARED_STREAMS.write().unwrap_or_else(PoisonError::into_inner));
         let capture = Capture::begin(&stream).map_err(say("beginning to record a graph"))?;
@@ -511,7 +509,8 @@ impl ThreadLife {
 impl Drop for Ends {
     fn drop(&mut self) {
         *self.0.running.write().unwrap_or_else(PoisonError::into_inner) = false;
-        // Replays that are queued still read what is freed next.
+        // Replays that are queued still read what is freed next. To wait for them would break off what another thread records.
+        let _no_capture = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
         let contexts = std::mem::take(&mut *self.0.contexts.lock().unwrap_or_else(PoisonError::into_inner));
         for context in contexts.iter().filter_map(Weak::upgrade) {
             let waited = context.synchronize();
