@@ -4,8 +4,8 @@
 use super::prepare::Repacks;
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::{KernelCost, SharedCosts};
-use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec};
-use crate::gemm::operands::Access;
+use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
+use crate::gemm::operands::{Access, OperandLayout};
 use crate::gemm::problem::GemmProblem;
 use crate::gemm::schedule::cut::Cut;
 
@@ -14,6 +14,9 @@ use crate::gemm::kernel::costs::Costs;
 
 /// Shorter sums take four TF32 products instead of three: `kShortSum` in `cuda/tensor_core/split.cuh`.
 const SHORT_SUM: usize = 384;
+
+/// Bytes that a multiprocessor fetches from the L2 in a clock at most.
+const L2_BYTES_PER_CLOCK: f64 = 64.0;
 
 /// Operands of `problem` that the threads of a tiled kernel read element by element.
 fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
@@ -44,6 +47,12 @@ pub struct Work {
     single_elements: usize,
     /// What A, B and D take at the datasheet's bandwidth, in µs.
     memory_us: f64,
+    /// What A and B take there once more, as far as several tiles fetch the same of them, in µs.
+    far_us: f64,
+    /// What the portions of A and B that all blocks fetch take from the L2 at most, in µs.
+    l2_us: f64,
+    /// Whether rows of D start off 16 bytes.
+    ragged: bool,
     /// Whether blocks of a cluster exchange large sums.
     exchanges: bool,
     /// Whether the kernel gets ready while the one before it ends.
@@ -66,19 +75,44 @@ impl Work {
             _ => 1.0,
         };
         let pairs = matches!(spec.grid, Grid::Pairs(_));
+        let blocks = spec
+            .units(problem)
+            .saturating_mul(if pairs { 2 } else { split_k as usize });
+        // Blocks of a pair fetch one half each of what they share.
+        let lines = match spec.grid {
+            Grid::Pairs(Side::M) => tile.bm as f64 + tile.bn as f64 / 2.0,
+            Grid::Pairs(Side::N) => tile.bm as f64 / 2.0 + tile.bn as f64,
+            _ => f64::from(tile.bm + tile.bn),
+        };
+        let fetched = lines * f64::from(k_slice) * blocks as f64 * problem.dtype.size() as f64;
+        let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
+            (Grid::Pairs(Side::M), [m, n]) => [m.div_ceil(2), n],
+            (Grid::Pairs(Side::N), [m, n]) => [m, n.div_ceil(2)],
+            (_, tiles) => tiles,
+        };
+        let elements = |operand: &OperandLayout, rows: usize, cols: usize| {
+            let matrices = (0..problem.batch_dims.len()).filter(|&dim| operand.batch_strides[dim] != 0);
+            let matrices: usize = matrices.map(|dim| problem.batch_dims[dim]).product();
+            matrices as f64 * rows as f64 * cols as f64
+        };
+        let again = |tiles: usize| 1.0 - 1.0 / tiles.max(1) as f64;
+        let far_bytes = problem.dtype.size() as f64
+            * (elements(&problem.a, problem.m, problem.k) * again(tiles_n)
+                + elements(&problem.b, problem.k, problem.n) * again(tiles_m));
         // GB/s to bytes/µs: 1e3.
         let bytes_per_us = device.memory_gbps as f64 * 1e3;
         Work {
             cut,
             multiprocessors: device.sm_count,
-            blocks: spec
-                .units(problem)
-                .saturating_mul(if pairs { 2 } else { split_k as usize }),
+            blocks,
             step_flops,
             flops: step_flops * (k_slice as f64 / tile.bk as f64).ceil(),
             peak: device.peak_flops_per_us(spec.arithmetic) / products,
             single_elements: single_elements(spec, problem),
             memory_us: problem.min_bytes() / bytes_per_us,
+            far_us: far_bytes / bytes_per_us,
+            l2_us: fetched / (L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz) * f64::from(device.sm_count.max(1))),
+            ragged: problem.d.access(problem.m, problem.n, problem.dtype) != Access::RowVector,
             exchanges: spec.tma_boxes.is_some() && split_k > 1,
             starts_early: spec.starts_early() && device.has_early_starts(),
             pairs,
@@ -95,11 +129,13 @@ impl Work {
     pub fn us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         let split_k = if let Cut::Cluster(slices) = self.cut { slices } else { 1 };
         let (split_us, room) = shared.clusters.of(split_k);
-        let peak = self.peak / (1.0 + shared.single_elements * self.single_elements as f64);
+        let peak = self.peak / (1.0 + cost.single_elements * self.single_elements as f64);
+        let ragged_us = if self.ragged { cost.ragged_us } else { 0.0 };
+        let (setup_us, wave_us) = (cost.setup_us + ragged_us, cost.wave_us + ragged_us);
         // The time of a multiprocessor that works on so many blocks at once.
         let together = |blocks: f64| {
             let rate = peak * cost.full.min(cost.solo * blocks);
-            cost.setup_us + blocks * self.flops / rate
+            blocks * self.flops / rate
         };
         let arithmetic_us = match self.cut {
             Cut::StreamK(way) => {
@@ -109,7 +145,7 @@ impl Work {
                 let straddles = if way.straddles() { shared.stream_k.straddle } else { 0.0 };
                 let pieces = f64::from(way.steps) / f64::from(way.share());
                 let setups = 1.0 + tiles + shared.stream_k.finish + shared.stream_k.piece * pieces + straddles;
-                f64::from(way.whole_tiles / way.blocks) * together(1.0) + range_us + setups * cost.setup_us
+                f64::from(way.whole_tiles / way.blocks) * (wave_us + together(1.0)) + range_us + setups * setup_us
             }
             Cut::WorkQueue(queue) => {
                 let waves = queue.blocks().div_ceil(self.multiprocessors.max(1));
@@ -119,15 +155,15 @@ impl Work {
                 let slots = ((self.multiprocessors as f64 * room) as u32 / split_k * split_k).max(1) as usize;
                 let wave = slots * cost.resident.max(1) as usize;
                 let rest = self.blocks % wave;
-                let rest_us = if rest > 0 {
-                    together(rest.div_ceil(slots) as f64)
-                } else {
-                    0.0
+                let waves = self.blocks / wave;
+                let (rest_us, more) = match rest {
+                    0 => (0.0, waves.saturating_sub(1)),
+                    rest => (together(rest.div_ceil(slots) as f64), waves),
                 };
-                (self.blocks / wave) as f64 * together(cost.resident as f64) + rest_us
+                setup_us + more as f64 * wave_us + waves as f64 * together(cost.resident as f64) + rest_us
             }
         };
-        let memory_us = self.memory_us / cost.bandwidth;
+        let memory_us = (self.memory_us + shared.far * self.far_us) / cost.bandwidth;
         let exchange_us = if self.exchanges { shared.exchange_us } else { 0.0 };
         let launch_us = match self.starts_early {
             true => shared.early_launch_us,
@@ -135,8 +171,8 @@ impl Work {
         };
         let pairs_us = if self.pairs { shared.pairs_us } else { 0.0 };
         let queue_us = match self.cut {
-            Cut::WorkQueue(queue) if queue.slices > 1 => cost.setup_us + shared.queue_slices_us,
-            Cut::WorkQueue(_) => cost.setup_us,
+            Cut::WorkQueue(queue) if queue.slices > 1 => setup_us + shared.queue_slices_us,
+            Cut::WorkQueue(_) => setup_us,
             _ => 0.0,
         };
         let repack_us = |&(us, gaps): &(f64, bool)| {
@@ -144,7 +180,9 @@ impl Work {
             shared.repack.start_us + us / (shared.repack.bandwidth * gaps)
         };
         let repacks_us: f64 = self.repacks.iter().flatten().map(repack_us).sum();
-        let product_us = arithmetic_us.max(memory_us);
+        let l2_us = self.l2_us * shared.l2;
+        let longest = arithmetic_us.max(memory_us).max(l2_us);
+        let product_us = longest + shared.exposed * (arithmetic_us + memory_us + l2_us - longest);
         launch_us + queue_us + split_us + pairs_us + exchange_us + product_us + repacks_us
     }
 }

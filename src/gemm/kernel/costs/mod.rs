@@ -27,8 +27,16 @@ pub struct KernelCost {
     pub resident: u32,
     /// What a block takes beside its multiplications (first loads, epilogue), in µs.
     pub setup_us: f64,
+    /// What each further wave of blocks takes beside its multiplications, in µs: less where blocks that share a multiprocessor,
+    /// or the warps of one that stays, load while others store.
+    pub wave_us: f64,
     /// Fraction of the datasheet's memory bandwidth that it reaches where memory is the limit.
     pub bandwidth: f64,
+    /// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where threads
+    /// read the operands.
+    pub single_elements: f64,
+    /// What a wave takes more, in µs, where rows of the result start off 16 bytes.
+    pub ragged_us: f64,
 }
 
 /// What kernels have in common.
@@ -46,9 +54,13 @@ pub struct SharedCosts {
     /// What a work queue over several slices of k takes more, in µs: the last block to finish a strip waits for the others' sums
     /// to be visible.
     pub queue_slices_us: f64,
-    /// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where threads
-    /// read the operands.
-    pub single_elements: f64,
+    /// What blocks fetch from the L2 takes, as a multiple of the least time; 0 where that was not fitted.
+    pub l2: f64,
+    /// What operands that several tiles fetch take beyond their bytes, as a part of those: an L2 in two halves hands them from one to
+    /// the other.
+    pub far: f64,
+    /// Of arithmetic, memory and L2, the part of the shorter times that is not hidden behind the longest.
+    pub exposed: f64,
     /// Of cuts across clusters.
     pub clusters: ClusterCosts,
     /// Of cuts by stream-K.
@@ -210,7 +222,10 @@ impl Costs {
             check(kernel, "solo", cost.solo, 1e-6, 10.0)?;
             check(kernel, "resident", cost.resident.into(), 1.0, 64.0)?;
             check(kernel, "setup_us", cost.setup_us, 0.0, LONGEST)?;
+            check(kernel, "wave_us", cost.wave_us, 0.0, LONGEST)?;
             check(kernel, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
+            check(kernel, "single_elements", cost.single_elements, 0.0, LONGEST)?;
+            check(kernel, "ragged_us", cost.ragged_us, 0.0, LONGEST)?;
         }
         let SharedCosts {
             clusters,
@@ -224,7 +239,9 @@ impl Costs {
             ("pairs_us", self.shared.pairs_us),
             ("exchange_us", self.shared.exchange_us),
             ("queue_slices_us", self.shared.queue_slices_us),
-            ("single_elements", self.shared.single_elements),
+            ("l2", self.shared.l2),
+            ("far", self.shared.far),
+            ("exposed", self.shared.exposed),
             ("finish", stream_k.finish),
             ("piece", stream_k.piece),
             ("straddle", stream_k.straddle),

@@ -12,7 +12,9 @@ pub fn rust_source(costs: &Costs, about: &str) -> String {
         pairs_us,
         exchange_us,
         queue_slices_us,
-        single_elements,
+        l2,
+        far,
+        exposed,
         clusters: ClusterCosts { us, room },
         stream_k: StreamKCosts {
             finish,
@@ -38,7 +40,9 @@ pub(super) const SHARED: SharedCosts = SharedCosts {{
     pairs_us: {pairs_us:?},
     exchange_us: {exchange_us:?},
     queue_slices_us: {queue_slices_us:?},
-    single_elements: {single_elements:?},
+    l2: {l2:?},
+    far: {far:?},
+    exposed: {exposed:?},
     clusters: ClusterCosts {{
         us: {us:?},
         room: {room:?},
