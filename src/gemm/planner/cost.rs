@@ -13,7 +13,7 @@ use crate::gemm::schedule::cut::Cut;
 use crate::gemm::kernel::costs::Costs;
 
 /// Shorter sums take four TF32 products instead of three: `kShortSum` in `cuda/tensor_core/split.cuh`.
-const SHORT_SUM: usize = 384;
+pub const SHORT_SUM: usize = 384;
 
 /// Operands of `problem` that the threads of a tiled kernel read element by element.
 fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
