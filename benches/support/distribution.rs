@@ -106,12 +106,8 @@ pub fn plan_of(row: &Row) -> String {
 /// What else there is to know of a product: what its operands are views of, and what candle copies.
 pub fn remarks_of(row: &Row) -> String {
     let mut remarks = Vec::new();
-    if let Some([a, b]) = &row.views {
-        for (name, view) in [("A", a), ("B", b)] {
-            if view != "dense" {
-                remarks.push(format!("{name} {view}"));
-            }
-        }
+    for (name, view) in [("A", &row.a_view), ("B", &row.b_view)] {
+        remarks.extend(view.as_ref().map(|view| format!("{name} {view}")));
     }
     if let Some(copied) = &row.baseline_copies {
         remarks.push(format!("candle copies {copied}"));

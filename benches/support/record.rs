@@ -74,9 +74,11 @@ pub struct Row {
     /// What a drawn product is for: `layer`, `head`, `attention`, `convolution`, `gradient` or `odd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// What A and B are views of, where they are: `narrowed`, `heads`, `broadcast`, `interleaved`, else `dense`.
+    /// What A and B are, where they are no tensors of their own: `narrowed`, `heads`, `broadcast` or `interleaved`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub views: Option<[String; 2]>,
+    pub a_view: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub b_view: Option<String>,
     /// Operands that candle copies before it calls cuBLAS, which is part of `baseline_us`: `a`, `b` or `ab`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline_copies: Option<String>,

@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) gemm_sample_f32(const __g
     magnitudes[threadIdx.x] = magnitude;
     for (int half = kThreads / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) {
+        if (static_cast<int>(threadIdx.x) < half) {
             sums[threadIdx.x] += sums[threadIdx.x + half];
             magnitudes[threadIdx.x] += magnitudes[threadIdx.x + half];
         }

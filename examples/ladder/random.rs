@@ -5,7 +5,7 @@ use crate::print;
 use crate::support::drawn::{Measured, Room, Wrong};
 use crate::support::gpu::{Gpu, Timing};
 use crate::support::record::{geometric_mean, Row};
-use crate::support::sampler::{Drawn, Sampler};
+use crate::support::sampler::{Drawn, Operand, Sampler, View};
 use crate::Arguments;
 use anyhow::{bail, Context, Result};
 use candle_core::Device;
@@ -28,6 +28,7 @@ fn letters(which: [bool; 2]) -> Option<String> {
 
 fn row(gpu: &Gpu, drawn: &Drawn, precision: Precision, measured: &Measured) -> Result<Row> {
     let plan = &measured.plan;
+    let view = |operand: Operand| (operand.view != View::Dense).then(|| operand.view.name().into());
     Ok(Row {
         class: Some(drawn.class.name().into()),
         precision: Some(precision.name().into()),
@@ -37,7 +38,8 @@ fn row(gpu: &Gpu, drawn: &Drawn, precision: Precision, measured: &Measured) -> R
         n: Some(drawn.n),
         k: Some(drawn.k),
         batch: Some(drawn.batch()),
-        views: Some([drawn.a, drawn.b].map(|operand| operand.view.name().into())),
+        a_view: view(drawn.a),
+        b_view: view(drawn.b),
         baseline_copies: letters(drawn.copied_elements().map(|elements| elements > 0)),
         off_16_bytes: Some(drawn.is_off_16_bytes()),
         predicted_us: plan.predicted_us.is_finite().then(|| rounded(plan.predicted_us, 2)),
