@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Candle's own tests, as its crate has them, with the preloaded library in place of cuBLAS.
 
-    scripts/candle-tests.py --out benches/results/h200/candle-tests.json
+    scripts/candle-tests.py --out candle-tests.json
 
 It copies the source of the candle-core that this project uses from cargo's registry into a temporary folder, builds its
 tests there with the feature `cuda` (into this project's target folder, so that candle's kernels are not compiled twice),

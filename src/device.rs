@@ -30,7 +30,8 @@ const HOPPER: u32 = 90;
 const SHARED_WITHOUT_OPTING_IN: u32 = 48 << 10;
 
 /// What a driver says of a GPU: 0 where it does not know, as drivers of virtual GPUs do not know clocks, and those of GPUs
-/// that share the host's memory do not know its clock and width.
+/// that share the host's memory do not know its clock and width. Public for tests.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Reported {
     /// Compute capability as two digits or three.
@@ -49,7 +50,8 @@ pub struct Reported {
     pub bus_bits: u32,
 }
 
-/// What GPUs of one generation have in common, and what one of them has where the driver does not say.
+/// What GPUs of one generation have in common, and what one of them has where the driver does not say. Public for tests.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Generation {
     /// FP32 multiply-add lanes of a multiprocessor.
@@ -202,7 +204,9 @@ impl DeviceInfo {
 
 #[cfg(feature = "cuda")]
 pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, Lane, RelaxedCapture, Scratch, CAPTURES};
+// Public for tests and benches.
 #[cfg(feature = "cuda")]
+#[doc(hidden)]
 pub use cuda::{CurrentContext, Function};
 
 #[cfg(feature = "cuda")]

@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What can go wrong between a problem and its launch. At the candle door it becomes a [`candle_core::Error`] with the
 /// same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// The problem itself cannot be computed; the text names the numbers.
     Problem(String),

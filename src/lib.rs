@@ -2,20 +2,26 @@
 
 #![warn(missing_docs)]
 
+// What is `pub` and hidden from the documentation is there for the tests, benches and examples of this crate, and changes
+// without notice.
+
 #[allow(dead_code)] // the build script has most of it
 mod architectures;
-pub mod candle;
+mod candle;
 pub mod device;
-pub mod error;
+mod error;
 pub mod gemm;
 #[cfg(any(feature = "override", test))]
 pub mod matmul_override;
 #[cfg(feature = "cuda")]
+#[doc(hidden)]
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]
 mod plan_cache;
 mod served;
+#[doc(hidden)]
 pub mod settings;
+#[doc(hidden)]
 pub mod transpose;
 
 pub use candle::graph;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Launches between two events: fewer than the driver queues before it makes the host wait.
 const MAX_LAUNCHES: u32 = 256;
 /// What the host takes at most to queue one launch, in µs; the stream is held back for so long.
-const QUEUING_US: f64 = 15.0;
+pub const QUEUING_US: f64 = 15.0;
 /// From here on the host is ahead of the device by itself, in µs a launch.
 const NEEDS_NO_HOLD_US: f64 = 100.0;
 /// A launch that takes longer than so many samples is measured fewer times.
@@ -172,6 +172,16 @@ impl Gpu {
     ///
     /// Of the launches, and of the driver where a kernel fails.
     pub fn compare(&self, launches: &mut [&mut Launch], timing: Timing) -> Result<Vec<f64>> {
+        self.compare_queued(launches, timing, QUEUING_US)
+    }
+
+    /// The same of launches that the host takes at most so long to queue, in µs: those of several kernels, or with copies.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::compare`].
+    pub fn compare_queued(&self, launches: &mut [&mut Launch], timing: Timing, queuing_us: f64) -> Result<Vec<f64>> {
+        let held = |hold: bool| if hold { queuing_us } else { 0.0 };
         let mut counts = Vec::new();
         let mut samples = timing.samples.max(1);
         for launch in launches.iter_mut() {
@@ -181,7 +191,7 @@ impl Gpu {
             let mut count = launch_count(timing.sample_us, first);
             let mut us = first;
             if count > 1 {
-                us = self.sample(count, !timing.with_host, *launch)?;
+                us = self.sample_held(count, held(!timing.with_host), *launch)?;
                 count = launch_count(timing.sample_us, us);
             }
             if us > SLOW_SAMPLES * timing.sample_us {
@@ -192,7 +202,7 @@ impl Gpu {
         let mut times = vec![Vec::new(); launches.len()];
         for _ in 0..samples {
             for ((launch, times), (count, hold)) in launches.iter_mut().zip(&mut times).zip(&counts) {
-                times.push(self.sample(*count, *hold, *launch)?);
+                times.push(self.sample_held(*count, held(*hold), *launch)?);
             }
         }
         Ok(times.into_iter().map(median).collect())
@@ -205,8 +215,13 @@ impl Gpu {
     ///
     /// As [`Gpu::compare`].
     pub fn sample(&self, count: u32, hold: bool, launch: &mut Launch) -> Result<f64> {
-        if hold {
-            let mut cycles = (QUEUING_US * count as f64 * self.clock_mhz) as i64;
+        self.sample_held(count, if hold { QUEUING_US } else { 0.0 }, launch)
+    }
+
+    /// The same with the stream held back for so many µs a launch.
+    fn sample_held(&self, count: u32, queuing_us: f64, launch: &mut Launch) -> Result<f64> {
+        if queuing_us > 0.0 {
+            let mut cycles = (queuing_us * count as f64 * self.clock_mhz) as i64;
             let mut parameters = [std::ptr::from_mut(&mut cycles).cast()];
             // SAFETY: the kernel takes this number and touches no memory.
             unsafe { self.launch_diagnostic("diagnostics/measure", "hold", (1, 1, 1), 1, &mut parameters) }?;

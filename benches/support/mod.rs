@@ -2,8 +2,12 @@
 #![allow(dead_code)] // each program uses its own part
 
 pub mod case;
+pub mod distribution;
 pub mod record;
+pub mod sampler;
 
+#[cfg(feature = "cuda")]
+pub mod drawn;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 #[cfg(feature = "cuda")]

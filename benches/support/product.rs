@@ -50,6 +50,98 @@ pub struct Errors {
     pub wrong_class: usize,
 }
 
+/// What an element's bound allows for each unit of Σ|a||b|, and of the reference itself.
+pub fn allowances(dtype: DType, precision: Precision, k: usize) -> (f64, f64) {
+    let epsilon = match dtype {
+        DType::F32 => f32::EPSILON as f64,
+        DType::F64 => f64::EPSILON,
+    };
+    let from_tf32 = match precision {
+        Precision::Tf32 => TF32_ERROR,
+        _ => 0.0,
+    };
+    (C0 * epsilon * (k as f64).sqrt() + from_tf32, C1 * epsilon)
+}
+
+/// A product that cuBLAS is asked for as candle asks: matrices without gaps, a row-major `D = A·B` as the column-major
+/// `Dᵀ = Bᵀ·Aᵀ`, FP32 compute (TF32 where that was asked for, as candle does when told to).
+pub struct Asked {
+    /// m, n, k and batch.
+    pub sizes: [usize; 4],
+    /// Whether A and B are stored transposed.
+    pub transposed: [bool; 2],
+    /// Elements from each matrix of A and of B to the next.
+    pub strides: [i64; 2],
+    /// Of A, B and D.
+    pub addresses: [u64; 3],
+    pub precision: Precision,
+    pub alpha: f32,
+    pub beta: f32,
+}
+
+impl Asked {
+    /// Elements from each row (or column, as they are stored) of A and of B to the next.
+    fn leading(&self) -> [i32; 2] {
+        let ([m, n, k, _], [a_transposed, b_transposed]) = (self.sizes, self.transposed);
+        [
+            if a_transposed { m } else { k } as i32,
+            if b_transposed { k } else { n } as i32,
+        ]
+    }
+
+    fn operations(&self) -> [cublas::cublasOperation_t; 2] {
+        self.transposed.map(|transposed| match transposed {
+            true => cublas::cublasOperation_t::CUBLAS_OP_T,
+            false => cublas::cublasOperation_t::CUBLAS_OP_N,
+        })
+    }
+
+    /// Queues the product of FP32 matrices.
+    ///
+    /// # Errors
+    ///
+    /// Of cuBLAS.
+    pub fn launch(&self, gpu: &Gpu) -> Result<()> {
+        let ([m, n, k, batch], [a, b, d]) = (self.sizes, self.addresses);
+        let ([leading_a, leading_b], [op_a, op_b]) = (self.leading(), self.operations());
+        let [stride_a, stride_b] = self.strides;
+        let compute = match self.precision {
+            Precision::Tf32 => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            _ => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
+        let float = cublas::cudaDataType_t::CUDA_R_32F;
+        // SAFETY: the matrices are where the caller says that they are.
+        unsafe {
+            cudarc::cublas::result::gemm_strided_batched_ex(
+                *gpu.blas.handle(),
+                op_b,
+                op_a,
+                n as i32,
+                m as i32,
+                k as i32,
+                std::ptr::from_ref(&self.alpha).cast(),
+                b as *const c_void,
+                float,
+                leading_b,
+                stride_b,
+                a as *const c_void,
+                float,
+                leading_a,
+                stride_a,
+                std::ptr::from_ref(&self.beta).cast(),
+                d as *mut c_void,
+                float,
+                n as i32,
+                (m * n) as i64,
+                batch as i32,
+                compute,
+                cublas::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT_TENSOR_OP,
+            )
+        }?;
+        Ok(())
+    }
+}
+
 /// A case with its data on the device.
 pub struct Product<'a> {
     gpu: &'a Gpu,
@@ -209,18 +301,8 @@ impl<'a> Product<'a> {
         Ok(())
     }
 
-    /// What an element's bound allows for each unit of Σ|a||b|, and of the reference itself.
     fn allowances(&self) -> (f64, f64) {
-        let epsilon = match self.dtype {
-            DType::F32 => f32::EPSILON as f64,
-            DType::F64 => f64::EPSILON,
-        };
-        let from_tf32 = if self.precision == Precision::Tf32 {
-            TF32_ERROR
-        } else {
-            0.0
-        };
-        (C0 * epsilon * (self.case.k as f64).sqrt() + from_tf32, C1 * epsilon)
+        allowances(self.dtype, self.precision, self.case.k)
     }
 
     fn compute_reference(&self) -> Result<()> {
@@ -466,66 +548,32 @@ impl<'a> Product<'a> {
         Ok(())
     }
 
-    /// Queues launch `i` of cuBLAS, called as candle calls it: row-major `D = A·B` as column-major `Dᵀ = Bᵀ·Aᵀ`, FP32
-    /// compute (TF32 where that was asked for, as candle does when told to).
+    /// Queues launch `i` of cuBLAS, called as candle calls it: see [`Asked`].
     ///
     /// # Errors
     ///
     /// Of cuBLAS.
     pub fn launch_cublas(&self, i: usize) -> Result<()> {
         let case = &self.case;
-        let operation = |transposed| match transposed {
-            true => cublas::cublasOperation_t::CUBLAS_OP_T,
-            false => cublas::cublasOperation_t::CUBLAS_OP_N,
-        };
         let layout = case.layout;
-        let (op_b, op_a) = (operation(layout.b_transposed), operation(layout.a_transposed));
-        let leading_b = if layout.b_transposed { case.k } else { case.n } as i32;
-        let leading_a = if layout.a_transposed { case.m } else { case.k } as i32;
+        let asked = Asked {
+            sizes: [case.m, case.n, case.k, case.batch],
+            transposed: [layout.a_transposed, layout.b_transposed],
+            strides: [case.m * case.k, case.k * case.n].map(|elements| elements as i64),
+            addresses: [self.gpu.address(&self.a), self.b_address(i), self.gpu.address(&self.d)],
+            precision: self.precision,
+            alpha: self.alpha,
+            beta: self.beta,
+        };
+        let [leading_a, leading_b] = asked.leading();
+        let [op_a, op_b] = asked.operations();
+        let [stride_a, stride_b] = asked.strides;
         let (m, n, k) = (case.m as i32, case.n as i32, case.k as i32);
-        let (stride_a, stride_b, stride_d) = (
-            (case.m * case.k) as i64,
-            (case.k * case.n) as i64,
-            (case.m * case.n) as i64,
-        );
+        let stride_d = (case.m * case.n) as i64;
         let handle = *self.gpu.blas.handle();
-        let (a, b, d) = (self.gpu.address(&self.a), self.b_address(i), self.gpu.address(&self.d));
+        let [a, b, d] = asked.addresses;
         match self.dtype {
-            DType::F32 => {
-                let compute = match self.precision {
-                    Precision::Tf32 => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
-                    _ => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
-                };
-                let float = cublas::cudaDataType_t::CUDA_R_32F;
-                // SAFETY: the buffers were made for this case and the leading dimensions are theirs.
-                unsafe {
-                    cudarc::cublas::result::gemm_strided_batched_ex(
-                        handle,
-                        op_b,
-                        op_a,
-                        n,
-                        m,
-                        k,
-                        std::ptr::from_ref(&self.alpha).cast(),
-                        b as *const c_void,
-                        float,
-                        leading_b,
-                        stride_b,
-                        a as *const c_void,
-                        float,
-                        leading_a,
-                        stride_a,
-                        std::ptr::from_ref(&self.beta).cast(),
-                        d as *mut c_void,
-                        float,
-                        n,
-                        stride_d,
-                        case.batch as i32,
-                        compute,
-                        cublas::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT_TENSOR_OP,
-                    )
-                }
-            }
+            DType::F32 => asked.launch(self.gpu),
             DType::F64 => {
                 let (alpha, beta) = (self.alpha as f64, self.beta as f64);
                 // SAFETY: as above.
@@ -551,6 +599,7 @@ impl<'a> Product<'a> {
                         case.batch as i32,
                     )
                 }
+                .map_err(anyhow::Error::from)
             }
         }
         .with_context(|| format!("cuBLAS on {case}"))

@@ -32,7 +32,7 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// `sgemm`, `ladder`, `sustained`, `transpose`, `linear`, `mlp`, `graph`, `model`, `tests`, `accuracy` or `activation`.
+    /// `sgemm`, `random`, `ladder`, `sustained`, `transpose`, `linear`, `mlp`, `graph`, `model`, `tests`, `accuracy` or `activation`.
     pub bench: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -71,6 +71,20 @@ pub struct Row {
     /// `sustained` (launches back to back until the clock has settled) or `after a pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<String>,
+    /// What a drawn product is for: `layer`, `head`, `attention`, `convolution`, `gradient` or `odd`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// What A and B are, where they are no tensors of their own: `narrowed`, `heads`, `broadcast` or `interleaved`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub a_view: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub b_view: Option<String>,
+    /// Operands that candle copies before it calls cuBLAS, which is part of `baseline_us`: `a`, `b` or `ab`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_copies: Option<String>,
+    /// Whether some row of an operand or of the result is off 16 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_16_bytes: Option<bool>,
     /// Whether the weights were kept out of the L2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold: Option<bool>,

@@ -143,6 +143,58 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     first_wrong(d, reference, bound, count, first);
 }
 
+// A product of any views with a dense result, and the elements by which it is judged. Mirrored in benches/support/drawn.rs.
+struct SampleArgs {
+    const float* a;
+    const float* b;
+    const float* d;
+    const uint64_t* elements;  // of D, one a block
+    double* found;             // of each: the element, what it should be, and sum |a||b|
+    int64_t a_row, a_col, a_batch[4];
+    int64_t b_row, b_col, b_batch[4];
+    int64_t m, n, k, batch_dims[4];
+};
+static_assert(sizeof(SampleArgs) == 192, "drawn.rs mirrors this struct");
+
+extern "C" __global__ void __launch_bounds__(kThreads) gemm_sample_f32(const __grid_constant__ SampleArgs args) {
+    __shared__ double sums[kThreads];
+    __shared__ double magnitudes[kThreads];
+    const uint64_t element = args.elements[blockIdx.x];
+    const int64_t col = static_cast<int64_t>(element % args.n);
+    const int64_t row = static_cast<int64_t>(element / args.n % args.m);
+    int64_t matrix = static_cast<int64_t>(element / args.n / args.m);
+    const float* a = args.a + row * args.a_row;
+    const float* b = args.b + col * args.b_col;
+    for (int dim = 3; dim >= 0; --dim) {
+        const int64_t index = matrix % args.batch_dims[dim];
+        matrix /= args.batch_dims[dim];
+        a += index * args.a_batch[dim];
+        b += index * args.b_batch[dim];
+    }
+    double sum = 0.0;
+    double magnitude = 0.0;
+    for (int64_t k = threadIdx.x; k < args.k; k += kThreads) {
+        const double product = static_cast<double>(a[k * args.a_col]) * static_cast<double>(b[k * args.b_row]);
+        sum += product;
+        magnitude += fabs(product);
+    }
+    sums[threadIdx.x] = sum;
+    magnitudes[threadIdx.x] = magnitude;
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (static_cast<int>(threadIdx.x) < half) {
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+            magnitudes[threadIdx.x] += magnitudes[threadIdx.x + half];
+        }
+    }
+    if (threadIdx.x == 0) {
+        double* found = args.found + 3 * static_cast<int64_t>(blockIdx.x);
+        found[0] = static_cast<double>(args.d[element]);
+        found[1] = sums[0];
+        found[2] = magnitudes[0];
+    }
+}
+
 // The lowest index at which two buffers of bytes differ.
 extern "C" __global__ void __launch_bounds__(kThreads)
     first_difference(const uint8_t* x, const uint8_t* y, uint64_t count, unsigned long long* first) {

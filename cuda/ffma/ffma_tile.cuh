@@ -361,7 +361,7 @@ __device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& til
     constexpr int kFit = ROOM / (THREADS * kVec * static_cast<int>(sizeof(float4)));
     constexpr int kPart = largest_part(kPieces, kFit);                    // pieces that pass at a time
     const Epilogue epilogue(args, work.batch);
-    const bool split = args.split_k > 1;
+    [[maybe_unused]] const bool split = args.split_k > 1;   // there are clusters from sm_90 on
     float4* mine = room + in_group;
 #pragma unroll
     for (int first = 0; first < kPieces; first += kPart) {

@@ -128,6 +128,7 @@ pub fn exact(activation: Activation, direction: Direction, x: f32) -> f64 {
         (Activation::Tanh, Direction::Backward) => 4.0 * sigmoid(2.0 * x) * sigmoid(-2.0 * x),
         (Activation::Sigmoid, Direction::Forward) => sigmoid(x),
         (Activation::Sigmoid, Direction::Backward) => sigmoid(x) * sigmoid(-x),
+        _ => unimplemented!("{activation:?}"),
     }
 }
 

@@ -13,5 +13,6 @@ pub fn by_candle(activation: Activation, x: &Tensor) -> Result<Tensor> {
         Activation::Silu => x.silu(),
         Activation::Tanh => x.tanh(),
         Activation::Sigmoid => candle_nn::ops::sigmoid(x),
+        _ => candle_core::bail!("{activation:?} is not known here"),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //!     cargo run --release --features cuda --example ladder -- --sizes 256..8192 --out out
 //!     cargo run --release --features cuda --example ladder -- --grid --precision fp32-strict
+//!     cargo run --release --features cuda --example ladder -- --random 2000 --seed 1 --precision fp32 --out out
 //!     cargo run --release --features cuda --example ladder -- --sustained --sizes 1024..8192
 //!     cargo run --release --features cuda --example ladder -- transpose --out out
 //!     cargo run --example ladder -- --list
@@ -22,16 +23,20 @@ mod measure;
 #[cfg(feature = "cuda")]
 mod print;
 #[cfg(feature = "cuda")]
+mod random;
+#[cfg(feature = "cuda")]
 mod transpose;
 
 use anyhow::{bail, Context, Result};
 use candle_sgemm::gemm::kernel::{spec::Role, table};
 use candle_sgemm::gemm::{KernelSpec, Precision, TABLE};
 use candle_sgemm::transpose::{self as transpositions, TransposeKernel};
+use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use support::case::{parse_shapes, parse_sizes, Case, Layout};
+use support::sampler::Class;
 
 /// Every kernel of the ladder against cuBLAS, on one GPU and in one process.
 #[derive(Parser, Debug)]
@@ -77,6 +82,15 @@ struct Arguments {
     /// on, and after pauses
     #[arg(long, conflicts_with = "grid")]
     sustained: bool,
+    /// Measure the planner's choice on so many products, drawn as models make them by --seed, and how the ratios are spread
+    #[arg(long, value_name = "N", conflicts_with_all = ["grid", "sustained", "shapes", "sizes", "layout", "kernels", "alpha", "beta"])]
+    random: Option<usize>,
+    /// With --random: draw only these: layer, head, attention, convolution, gradient, odd, with commas
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "random")]
+    class: Vec<Class>,
+    /// With --random: what an element is, which is f32 so far
+    #[arg(long, requires = "random", default_value = "f32", value_parser = ["f32"])]
+    dtype: String,
     /// Print the kernels and their tiles, and nothing else
     #[arg(long)]
     list: bool,
@@ -86,8 +100,12 @@ struct Arguments {
     /// Samples of which the median counts
     #[arg(long, default_value_t = 7)]
     samples: usize,
-    /// Length of a sample in milliseconds
-    #[arg(long, default_value_t = 5.0)]
+    /// Length of a sample in milliseconds; with --random, ten times as short where nothing else is said
+    #[arg(
+        long,
+        default_value = "5",
+        default_value_if("random", ArgPredicate::IsPresent, "0.5")
+    )]
     sample_ms: f64,
     #[command(flatten)]
     emulation: Emulation,
@@ -104,7 +122,7 @@ enum Device {
 /// What the emulator wants to know.
 #[derive(Args, Clone, Copy, Debug)]
 struct Emulation {
-    /// Emulated: the seed of data and schedules
+    /// Of what is drawn: the products of --random, and the data and schedules of the emulator
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Emulated: the byte or barrier whose story a failing run tells, such as 0x38418 or 'barrier 1'
@@ -303,7 +321,11 @@ fn run(arguments: &Arguments) -> Result<()> {
         list(&kernels);
         return Ok(());
     }
+    if arguments.random == Some(0) {
+        bail!("--random must be at least 1");
+    }
     match arguments.device {
+        Device::Emulated if arguments.random.is_some() => bail!("--random measures, which the emulator does not"),
         Device::Gpu => measure_or_list(arguments, &cases, &kernels),
         Device::Emulated => emulated::products(arguments, &cases, &kernels),
     }
@@ -311,6 +333,9 @@ fn run(arguments: &Arguments) -> Result<()> {
 
 #[cfg(feature = "cuda")]
 fn measure_or_list(arguments: &Arguments, cases: &[Case], kernels: &[&'static KernelSpec]) -> Result<()> {
+    if let Some(count) = arguments.random {
+        return random::run(arguments, count);
+    }
     let gpu = match support::gpu::Gpu::open() {
         Ok(gpu) => gpu,
         Err(error) => {

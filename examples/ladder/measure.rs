@@ -14,13 +14,13 @@ use candle_sgemm::Error;
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR;
 use indicatif::{ProgressBar, ProgressStyle};
 
-const PROGRAM: &str = "cargo run --release --features cuda --example ladder --";
+pub const PROGRAM: &str = "cargo run --release --features cuda --example ladder --";
 
 /// The rung whose source transposes A beforehand. It is measured so where A does not come stored transposed.
 const TURNS_A: Role = Role::Rung(9);
 
 impl Arguments {
-    fn timing(&self) -> Timing {
+    pub fn timing(&self) -> Timing {
         Timing {
             samples: self.samples,
             sample_us: self.sample_ms * 1e3,
@@ -29,7 +29,7 @@ impl Arguments {
     }
 }
 
-fn progress(steps: usize) -> Result<ProgressBar> {
+pub fn progress(steps: usize) -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").context("the progress bar's template")?;
     Ok(ProgressBar::new(steps as u64).with_style(style))
 }
@@ -211,8 +211,30 @@ fn measure_turned(gpu: &Gpu, product: &Product, spec: &KernelSpec, timing: Timin
 }
 
 /// The row of a measured plan: its times and what the kernel occupies.
-fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us): (f64, f64)) -> Result<Row> {
-    let (spec, case) = (plan.kernel, &product.case);
+fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, times: (f64, f64)) -> Result<Row> {
+    let case = &product.case;
+    Ok(Row {
+        precision: Some(product.precision.name().into()),
+        dtype: Some(format!("{:?}", product.dtype).to_lowercase()),
+        layout: Some(case.layout.to_string()),
+        m: Some(case.m),
+        n: Some(case.n),
+        k: Some(case.k),
+        batch: Some(case.batch),
+        predicted_us: (bench == "sgemm").then(|| rounded(plan.predicted_us, 2)),
+        cold: case.cold.then_some(true),
+        tflops: Some(rounded(case.flops() / times.1 * 1e-6, 4)),
+        ..plan_row(gpu, plan, bench, times)?
+    })
+}
+
+pub fn rounded(value: f64, places: i32) -> f64 {
+    (value * 10f64.powi(places)).round() / 10f64.powi(places)
+}
+
+/// What there is to say of a plan and its times, whatever the product.
+pub fn plan_row(gpu: &Gpu, plan: &Plan, bench: &str, (baseline_us, us): (f64, f64)) -> Result<Row> {
+    let spec = plan.kernel;
     let capability = gpu.context.info().compute_capability;
     let compiled = resources()
         .iter()
@@ -223,7 +245,6 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us)
         .stream
         .context()
         .attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
-    let rounded = |value: f64, places: i32| (value * 10f64.powi(places)).round() / 10f64.powi(places);
     Ok(Row {
         bench: bench.into(),
         kernel: Some(spec.name.into()),
@@ -231,13 +252,6 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us)
             Role::Rung(number) => Some(number),
             Role::Production => None,
         },
-        precision: Some(product.precision.name().into()),
-        dtype: Some(format!("{:?}", product.dtype).to_lowercase()),
-        layout: Some(case.layout.to_string()),
-        m: Some(case.m),
-        n: Some(case.n),
-        k: Some(case.k),
-        batch: Some(case.batch),
         split_k: (plan.split_k() > 1).then_some(plan.split_k()),
         stream_ranges: plan.stream_k().map(|way| way.ranges),
         repacked: match plan.repacks {
@@ -246,13 +260,10 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, (baseline_us, us)
             [None, Some(_)] => Some("b".into()),
             [Some(_), Some(_)] => Some("ab".into()),
         },
-        predicted_us: (bench == "sgemm").then(|| rounded(plan.predicted_us, 2)),
-        cold: case.cold.then_some(true),
         us: Some(rounded(us, 3)),
         baseline: Some("cublas".into()),
         baseline_us: Some(rounded(baseline_us, 3)),
         speedup: Some(rounded(baseline_us / us, 4)),
-        tflops: Some(rounded(case.flops() / us * 1e-6, 4)),
         registers: compiled.map(|r| r.registers),
         shared_bytes: compiled.map(|r| r.static_shared + spec.dynamic_shared),
         blocks_per_sm: Some(blocks),

@@ -1,6 +1,7 @@
 //! What a person sees: tables on standard output, and the files of `--out`.
 
 use crate::support::case::Case;
+use crate::support::distribution::{self, plan_of, prediction_error, remarks_of, GOOD, SLOWER, WORST};
 use crate::support::record::{geometric_mean, preparations, shape_of, Report, Row};
 use anyhow::Result;
 use std::path::Path;
@@ -164,4 +165,47 @@ pub fn grid_summary(report: &Report) {
 pub fn write(report: &Report, folder: &Path) -> Result<()> {
     let name = report.rows.first().map_or("ladder", |row| row.bench.as_str());
     report.write(folder, name)
+}
+
+/// How the ratios are spread, and the products with the lowest.
+pub fn distributions(report: &Report) {
+    println!(
+        "\n{:<20} {:>8} {:>14} {:>9} {:>9} {:>9} {:>11} {:>16}",
+        "cuBLAS's time / ours",
+        "products",
+        "geometric mean",
+        "median",
+        "5 %",
+        "worst",
+        format!("under {SLOWER}"),
+        format!("predicted ±{:.0} %", 100.0 * GOOD)
+    );
+    for of in distribution::distributions(&report.rows) {
+        println!(
+            "{:<20} {:>8} {:>14.3} {:>9.3} {:>9.3} {:>9.3} {:>9.1} % {:>14.1} %",
+            of.name,
+            of.count,
+            of.mean,
+            of.median,
+            of.twentieth,
+            of.worst,
+            100.0 * of.slower,
+            100.0 * of.predicted.unwrap_or_default()
+        );
+    }
+    println!("\nthe worst:");
+    for row in distribution::worst(&report.rows, WORST) {
+        println!(
+            "{:.3}  {:<11} {:<28} {:>10.2} µs  cuBLAS {:>10.2} µs  predicted {:>10.2} µs ({:+.0} %)  {} ({})",
+            row.speedup.unwrap_or_default(),
+            row.class.as_deref().unwrap_or_default(),
+            shape_of(row),
+            row.us.unwrap_or_default(),
+            row.baseline_us.unwrap_or_default(),
+            row.predicted_us.unwrap_or_default(),
+            100.0 * prediction_error(row).unwrap_or_default(),
+            plan_of(row),
+            remarks_of(row)
+        );
+    }
 }

@@ -81,6 +81,7 @@ forward! {
     "cuMemcpyHtoDAsync_v2"
     "cuMemsetD8Async"
     "cuModuleGetFunction"
+    "cuOccupancyMaxActiveClusters"
     "cuModuleLoadData"
     "cuStreamCreate"
     "cuStreamDestroy_v2"

@@ -1,7 +1,7 @@
 //! Activations as candle computes them, and their derivatives.
 
 use crate::gemm::Activation;
-use candle_core::{Result, Tensor};
+use candle_core::{Error, Result, Tensor};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 thread_local! {
@@ -17,6 +17,33 @@ pub(super) fn for_gradients(t: &Tensor) -> Tensor {
     match KEEPS_GRAPHS.with(|keeps| *keeps) {
         true => t.clone(),
         false => t.detach(),
+    }
+}
+
+/// Of candle's activations those that a kernel computes. Configurations of models name candle's:
+///
+/// ```
+/// use candle_sgemm::Activation;
+///
+/// assert_eq!(Activation::try_from(candle_nn::Activation::Gelu)?, Activation::GeluErf);
+/// assert!(Activation::try_from(candle_nn::Activation::Mish).is_err());
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+impl TryFrom<candle_nn::Activation> for Activation {
+    type Error = Error;
+
+    fn try_from(activation: candle_nn::Activation) -> Result<Self> {
+        use candle_nn::Activation as Candle;
+        match activation {
+            Candle::Relu => Ok(Activation::Relu),
+            Candle::Gelu => Ok(Activation::GeluErf),
+            Candle::NewGelu | Candle::GeluPytorchTanh => Ok(Activation::GeluTanh),
+            Candle::Silu | Candle::Swish => Ok(Activation::Silu),
+            Candle::Sigmoid => Ok(Activation::Sigmoid),
+            other => Err(Error::msg(format!(
+                "no kernel computes the activation {other:?}: apply it to the result of the layer"
+            ))),
+        }
     }
 }
 
@@ -75,4 +102,35 @@ pub(super) fn gradient(
         }
     };
     slope * grad
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{Device, Module};
+
+    #[test]
+    fn activations_of_candle_are_the_same_functions_here() -> Result<()> {
+        use candle_nn::Activation as Candle;
+        let x = Tensor::arange_step(-4f32, 4., 0.125, &Device::Cpu)?;
+        let here = [
+            Candle::Relu,
+            Candle::Gelu,
+            Candle::NewGelu,
+            Candle::GeluPytorchTanh,
+            Candle::Silu,
+            Candle::Swish,
+            Candle::Sigmoid,
+        ];
+        for activation in here {
+            let (theirs, ours) = (activation.forward(&x)?, apply(Activation::try_from(activation)?, &x)?);
+            let difference = (theirs - ours)?.abs()?.max(0)?.to_scalar::<f32>()?;
+            assert!(difference < 1e-6, "{activation:?}: {difference}");
+        }
+        for activation in [Candle::Relu2, Candle::Swiglu, Candle::LeakyRelu(0.1)] {
+            let error = Activation::try_from(activation).unwrap_err().to_string();
+            assert!(error.contains(&format!("{activation:?}")), "{error}");
+        }
+        Ok(())
+    }
 }

@@ -145,6 +145,21 @@ impl GatedMlp {
         })
     }
 
+    /// The layer of the gate, with its activation.
+    pub fn gate(&self) -> &Linear {
+        &self.gate
+    }
+
+    /// The layer whose result the gate multiplies.
+    pub fn up(&self) -> &Linear {
+        &self.up
+    }
+
+    /// The last layer.
+    pub fn down(&self) -> &Linear {
+        &self.down
+    }
+
     /// [`Linear::prepare`] for every layer.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ pub const MAX_SIZE: usize = i32::MAX as usize - MAX_OVERSHOOT;
 
 /// What arithmetic may be used for a product of FP32 matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Precision {
     /// FP32-grade: the error is no worse than that of FP32 multiply-adds. Tensor cores may be used to reach it
     /// (each operand is split into TF32 heads and tails, the running sum is kept in FP32).
@@ -61,6 +62,7 @@ impl std::str::FromStr for Precision {
 /// The function applied to `α·acc + β·C + bias`. Formulas are candle's own; the numbers are the kernel ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum Activation {
     /// `x`
     #[default]
@@ -95,6 +97,7 @@ impl Activation {
 /// What becomes of the activation's result and the residual. The numbers are the kernel ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u16)]
+#[non_exhaustive]
 pub enum Combine {
     /// Their sum.
     #[default]

@@ -97,6 +97,7 @@ impl Scalars {
 
 /// Why a call went to cuBLAS untouched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum PassedOn {
     /// Matrices of another type than FP32.
     DType,

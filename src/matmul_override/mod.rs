@@ -44,7 +44,10 @@ mod timing;
 ))]
 mod uncovered;
 
-pub use call::{compute, math, Call, Matrix, PassedOn, Scalars, R_32F};
+pub use call::PassedOn;
+// A call of cuBLAS as data. Public for tests.
+#[doc(hidden)]
+pub use call::{compute, math, Call, Matrix, Scalars, R_32F};
 pub use stats::{ShapeStats, Stats, Times};
 
 use crate::error::report;

@@ -86,5 +86,6 @@ fn activate(activation: Activation, x: f64) -> f64 {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Tanh => x.tanh(),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        _ => unimplemented!("{activation:?}"),
     }
 }

@@ -31,6 +31,7 @@ pub fn sum_error(precision: Precision, k: usize) -> f64 {
     let rounding = match precision {
         Precision::Tf32 => TF32_ERROR,
         Precision::Fp32 | Precision::Fp32Strict => 0.0,
+        _ => unimplemented!("{precision}"),
     };
     C0 * EPSILON * (k.max(1) as f64).sqrt() + rounding
 }
@@ -144,6 +145,7 @@ pub fn activate(activation: Activation, x: f64) -> f64 {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Tanh => x.tanh(),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        _ => unimplemented!("{activation:?}"),
     }
 }
 
@@ -167,6 +169,7 @@ fn slope(activation: Activation, x: f64) -> f64 {
             let sigmoid = 1.0 / (1.0 + (-x).exp());
             sigmoid * (1.0 - sigmoid)
         }
+        _ => unimplemented!("{activation:?}"),
     }
 }
 
@@ -196,6 +199,7 @@ impl Expected {
                 // Of two tails the product is left out.
                 Precision::Fp32 => a_most.max(b_most) <= WHOLE_TF32 * WHOLE_TF32 && a_most.min(b_most) <= WHOLE_TF32,
                 Precision::Tf32 => a_most.max(b_most) <= WHOLE_TF32,
+                _ => unimplemented!("{precision}"),
             };
             if exact {
                 return Expected::exact(value, true);

@@ -268,6 +268,7 @@ impl Case for Special {
         let (lost_of_operands, lost_of_products) = match self.precision {
             Precision::Fp32Strict => (0.0, 2.0 * SUBNORMAL),
             Precision::Fp32 | Precision::Tf32 => (LOST_OF_OPERANDS, LOST_OF_PRODUCTS),
+            other => unimplemented!("{other}"),
         };
         for (i, &got) in got.iter().enumerate() {
             let (row, col) = (i / n, i % n);

@@ -1,6 +1,7 @@
 //! The generated blocks. A document has `<!-- generated: KIND -->` and `<!-- end of generated -->`, each on its own
 //! line; what lies between them is written from the reports that have rows of that kind.
 
+use crate::distribution::{distributions, plan_of, prediction_error, remarks_of, worst, GOOD, SLOWER, WORST};
 use crate::record::{geometric_mean, preparations, shape_of, Report, Row};
 use crate::series;
 use anyhow::{bail, Result};
@@ -9,11 +10,12 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     HIGHLIGHTS,
     "ladder",
     LADDER_RUNGS,
     "sgemm",
+    "random",
     "sustained",
     "transpose",
     TRANSPOSE_STEPS,
@@ -152,6 +154,7 @@ fn tables(text: &mut String, kind: &str, name: &str, report: &Report, plots: &st
         "ladder" => ladder(text, name, report, plots),
         LADDER_RUNGS => ladder_rungs(text, name, report, plots),
         "sustained" => sustained(text, report),
+        "random" => random(text, name, report, plots),
         "transpose" => transpose(text, name, report, plots),
         "linear" | "mlp" | "graph" => layers(text, name, kind, report, plots),
         TRANSPOSE_STEPS => transpose_steps(text, report),
@@ -169,6 +172,9 @@ pub fn plots(reports: &[Named]) -> Result<Vec<(String, String)>> {
     for (name, report) in reports {
         if let Some(report) = of_kind(report, "transpose") {
             plots.extend(series::transpose_plots(&report, name)?);
+        }
+        if let Some(report) = of_kind(report, "random") {
+            plots.extend(series::random_plots(&report, name)?);
         }
         if of_kind(report, "linear").is_some() {
             plots.extend(series::layer_plots(report, name)?);
@@ -394,6 +400,60 @@ fn sustained(text: &mut String, report: &Report) {
         }
         text.push('\n');
     }
+}
+
+/// How the ratios of drawn products are spread, the plot of that, and the worst folded away.
+fn random(text: &mut String, name: &str, report: &Report, plots: &str) {
+    let precision = report.rows.first().and_then(|row| row.precision.as_deref());
+    let _ = writeln!(
+        text,
+        "{}, cuBLAS's time / ours:\n\n| | products | geometric mean | median | 5 % below | worst | under {SLOWER} | predicted within {:.0} % |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|",
+        precision.unwrap_or_default(),
+        100.0 * GOOD
+    );
+    for of in distributions(&report.rows) {
+        let predicted = of
+            .predicted
+            .map_or(String::new(), |share| format!("{:.1} %", 100.0 * share));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.3} | {:.3} | {:.3} | {:.3} | {:.1} % | {predicted} |",
+            of.name,
+            of.count,
+            of.mean,
+            of.median,
+            of.twentieth,
+            of.worst,
+            100.0 * of.slower,
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\n![The share of the products up to each ratio]({plots}/{name}-ratios.svg)\n"
+    );
+    let rows: Vec<Row> = worst(&report.rows, WORST).into_iter().cloned().collect();
+    let columns: [Column; 8] = [
+        ("class", &|row| row.class.clone()),
+        ("shape", &|row| Some(shape_of(row))),
+        ("operands", &|row| Some(remarks_of(row))),
+        ("plan", &|row| Some(plan_of(row))),
+        ("µs", &|row| row.us.map(|us| format!("{us:.2}"))),
+        ("predicted µs", &|row| {
+            let error = prediction_error(row)?;
+            Some(format!("{:.2} ({:+.0} %)", row.predicted_us?, 100.0 * error))
+        }),
+        ("baseline µs", &|row| row.baseline_us.map(|us| format!("{us:.2}"))),
+        ("baseline / ours", &|row| {
+            row.speedup.map(|speedup| format!("{speedup:.3}"))
+        }),
+    ];
+    let _ = writeln!(
+        text,
+        "<details><summary>The worst {}</summary>\n\n{}\n</details>\n",
+        rows.len(),
+        table(&rows, &columns)
+    );
 }
 
 /// What the planner chooses beside the baselines, then the plots.

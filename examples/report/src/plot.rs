@@ -197,6 +197,75 @@ pub fn lines(title: &str, x_title: &str, y_title: &str, series: &[(String, Vec<(
     Ok(svg)
 }
 
+/// Ratios that an axis has ticks at, as far as it reaches.
+const RATIOS: [f64; 14] = [
+    0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0,
+];
+
+/// For each series, a name and its ratios, the share of them up to each ratio, on a logarithmic axis with a line at 1. The last
+/// series is black. Ratios beyond the axis count at its ends.
+pub fn cumulative(title: &str, x_title: &str, series: &[(String, Vec<f64>)]) -> Result<String> {
+    const CHART: i32 = 780;
+    const LABELS: i32 = 180;
+    const HEIGHT: i32 = 560;
+    const LINE: i32 = 22;
+    let (first, last) = (RATIOS[0], RATIOS[RATIOS.len() - 1]);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, ((CHART + LABELS) as u32, HEIGHT as u32)).into_drawing_area();
+        root.fill(&WHITE).map_err(drawing)?;
+        root.draw(&Text::new(title.to_string(), (MARGIN as i32, 12), (FONT, 20)))
+            .map_err(drawing)?;
+        let (left, _) = root.margin(40, 0, 0, 0).split_horizontally(CHART);
+        let mut chart = ChartBuilder::on(&left)
+            .margin(MARGIN)
+            .x_label_area_size(46)
+            .y_label_area_size(72)
+            .build_cartesian_2d(Sizes(RATIOS.to_vec()), 0.0..100.0)
+            .map_err(drawing)?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(RGBColor(225, 225, 225))
+            .x_desc(x_title)
+            .y_desc("% of the products")
+            .y_label_formatter(&|value| format!("{value}"))
+            .label_style((FONT, 14))
+            .axis_desc_style((FONT, 15))
+            .draw()
+            .map_err(drawing)?;
+        let even = LineSeries::new([(1.0, 0.0), (1.0, 100.0)], RED.stroke_width(1));
+        chart.draw_series(even).map_err(drawing)?;
+        for (place, (name, ratios)) in series.iter().enumerate() {
+            let is_last = place + 1 == series.len();
+            let color = match is_last {
+                true => BLACK,
+                false => ramp(place as f64 / (series.len().max(3) - 2) as f64),
+            };
+            let mut ratios = ratios.clone();
+            ratios.sort_by(f64::total_cmp);
+            // A step up at each ratio.
+            let mut points = vec![(first, 0.0)];
+            for (before, ratio) in ratios.iter().enumerate() {
+                let ratio = ratio.clamp(first, last);
+                let share = |count: usize| 100.0 * count as f64 / ratios.len() as f64;
+                points.extend([(ratio, share(before)), (ratio, share(before + 1))]);
+            }
+            let style = color.stroke_width(if is_last { 3 } else { 2 });
+            chart.draw_series(LineSeries::new(points, style)).map_err(drawing)?;
+            let y = 64 + LINE * place as i32;
+            root.draw(&PathElement::new(vec![(CHART + 6, y + 7), (CHART + 30, y + 7)], style))
+                .and_then(|()| {
+                    let style = (FONT, 14).into_font().color(&color);
+                    root.draw(&Text::new(name.clone(), (CHART + 38, y), style))
+                })
+                .map_err(drawing)?;
+        }
+        root.present().map_err(drawing)?;
+    }
+    Ok(svg)
+}
+
 /// Horizontal bars, one a line, with their values, and a vertical line at `limit` if it is given with a name.
 pub fn bars(title: &str, unit: &str, bars: &[(String, f64)], limit: Option<(&str, f64)>) -> Result<String> {
     const NAMES: i32 = 320;

@@ -1,5 +1,6 @@
 //! The plots of a report, and what they show.
 
+use crate::distribution::classes;
 use crate::plot;
 use crate::record::{median, Report, Row};
 use anyhow::Result;
@@ -148,12 +149,46 @@ pub fn accuracy_plots(report: &Report, name: &str) -> Result<Vec<(String, String
     Ok(plots)
 }
 
+/// The ratios of drawn products: one plot of the share up to each ratio, by class and of all, with a file name that begins with
+/// `name`.
+///
+/// # Errors
+///
+/// Of drawing.
+pub fn random_plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
+    let rows: Vec<Row> = report
+        .rows
+        .iter()
+        .filter(|row| row.bench == "random")
+        .cloned()
+        .collect();
+    let Some(row) = rows.first() else {
+        return Ok(Vec::new());
+    };
+    let ratios = |belongs: &dyn Fn(&&Row) -> bool| -> Vec<f64> {
+        let rows = rows.iter().filter(belongs);
+        rows.filter_map(|row| row.speedup).collect()
+    };
+    let mut series: Vec<(String, Vec<f64>)> = classes(&rows)
+        .into_iter()
+        .map(|class| (class.into(), ratios(&|row| row.class.as_deref() == Some(class))))
+        .collect();
+    series.push(("all".into(), ratios(&|_| true)));
+    let precision = row.precision.as_deref().unwrap_or_default();
+    let title = format!("{}, {} drawn products, {precision}", report.gpu, rows.len());
+    let svg = plot::cumulative(&title, "cuBLAS's time / ours", &series)?;
+    Ok(vec![(format!("{name}-ratios.svg"), svg)])
+}
+
 /// Every plot of a report, of whatever kind its rows are.
 ///
 /// # Errors
 ///
 /// Of drawing.
 pub fn plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
+    if report.rows.iter().any(|row| row.bench == "random") {
+        return random_plots(report, name);
+    }
     let mut plots = product_plots(report, name)?;
     plots.extend(transpose_plots(report, name)?);
     plots.extend(layer_plots(report, name)?);

@@ -1,5 +1,6 @@
 //! The result files, the documents' generated blocks, and the plots.
 
+use report::distribution::distributions;
 use report::record::{geometric_mean, median, timestamp, write_whole, Report, Row};
 use report::{blocks, series};
 
@@ -106,6 +107,74 @@ fn the_gpu_that_was_measured_last_is_shown_and_the_others_are_folded_away() {
     let at = |what: &str| filled.find(what).unwrap_or_else(|| panic!("no {what} in {filled}"));
     assert!(at("plots/b-ladder-bars.svg") < at("<details><summary>GPU A</summary>"));
     assert!(at("<details>") < at("plots/a-ladder-bars.svg") && at("plots/a-ladder-bars.svg") < at("</details>"));
+}
+
+#[test]
+fn drawn_products_are_a_distribution_by_class_with_the_worst_of_them() {
+    let row = |class: &str, speedup: f64, predicted_us: f64| Row {
+        bench: "random".into(),
+        class: Some(class.into()),
+        kernel: Some("one".into()),
+        split_k: Some(3),
+        precision: Some("fp32".into()),
+        layout: Some("NT".into()),
+        m: Some(1),
+        n: Some(2),
+        k: Some(3),
+        batch: Some(1),
+        b_view: Some("heads".into()),
+        baseline_copies: (class == "attention").then(|| "b".into()),
+        off_16_bytes: Some(class == "head"),
+        us: Some(10.0),
+        predicted_us: Some(predicted_us),
+        baseline_us: Some(10.0 * speedup),
+        speedup: Some(speedup),
+        ..Row::default()
+    };
+    let rows = vec![
+        row("head", 2.0, 10.0),
+        row("attention", 0.5, 20.0),
+        row("head", 0.98, 11.0),
+        row("head", 4.0, 9.0),
+    ];
+    let all = distributions(&rows);
+    let names: Vec<&str> = all.iter().map(|of| of.name.as_str()).collect();
+    let groups = [
+        "head",
+        "attention",
+        "rows on 16 bytes",
+        "rows off 16 bytes",
+        "no copies by candle",
+        "all",
+    ];
+    assert_eq!(names, groups);
+    let last = all.last().unwrap();
+    assert!((last.mean - (2.0f64 * 0.5 * 0.98 * 4.0).powf(0.25)).abs() < 1e-12);
+    assert_eq!(
+        (last.count, last.worst, last.slower, last.predicted),
+        (4, 0.5, 0.25, Some(0.75))
+    );
+    assert!(distributions(&[]).is_empty());
+
+    let reports = [("made-up".to_string(), Report { rows, ..report() })];
+    let text = "<!-- generated: random -->\n<!-- end of generated -->\n";
+    let filled = blocks::fill(text, &reports, "plots").unwrap();
+    assert!(
+        filled.contains("| attention | 1 | 0.500 | 0.500 | 0.500 | 0.500 | 100.0 % | 0.0 % |"),
+        "{filled}"
+    );
+    let worst =
+        "| attention | NT 1×2×3 | B heads, candle copies b | one, k in 3 | 10.00 | 20.00 (+100 %) | 5.00 | 0.500 |";
+    assert!(filled.contains(worst), "{filled}");
+    let plots = blocks::plots(&reports).unwrap();
+    let [(name, svg)] = &plots[..] else {
+        panic!("{} plots", plots.len())
+    };
+    assert!(
+        filled.contains(name.as_str()) && svg.contains("attention") && svg.contains("4 drawn products"),
+        "{svg}"
+    );
+    assert_eq!(plots, series::plots(&reports[0].1, "made-up").unwrap());
 }
 
 #[test]

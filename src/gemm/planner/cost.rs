@@ -13,7 +13,7 @@ use crate::gemm::schedule::cut::Cut;
 use crate::gemm::kernel::costs::Costs;
 
 /// Shorter sums take four TF32 products instead of three: `kShortSum` in `cuda/tensor_core/split.cuh`.
-const SHORT_SUM: usize = 384;
+pub const SHORT_SUM: usize = 384;
 
 /// Bytes that a multiprocessor fetches from the L2 in a clock at most.
 const L2_BYTES_PER_CLOCK: f64 = 64.0;

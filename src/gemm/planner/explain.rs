@@ -14,6 +14,7 @@ use std::fmt;
 /// What the planner makes of a problem: the choice, the other kernels by their predicted times, and the reasons of those that
 /// are out. Its `Display` prints a table.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The plan that [`Plan::new`] returns, or its error.
     pub choice: Result<Plan>,

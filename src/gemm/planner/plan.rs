@@ -32,6 +32,7 @@ const HALF_CHAIN: f64 = 0.0704;
 
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Plan {
     /// The kernel.
     pub kernel: &'static KernelSpec,

@@ -155,7 +155,7 @@ pub struct View {
 
 impl View {
     /// The plan of this kernel, if it takes the view.
-    pub fn plan(&self, kernel: &TransposeKernel, device: &DeviceInfo) -> candle_sgemm::error::Result<TransposePlan> {
+    pub fn plan(&self, kernel: &TransposeKernel, device: &DeviceInfo) -> candle_sgemm::Result<TransposePlan> {
         let both = (self.offset * self.size) | self.shift;
         let align = match both {
             0 => 256,

@@ -106,6 +106,7 @@ pub struct RepackCosts {
 
 /// Where costs come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Origin {
     /// A file of this folder.
     #[default]

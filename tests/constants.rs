@@ -1,0 +1,119 @@
+//! Numbers that stand both in Rust and in CUDA are the same. Reads the sources; needs neither nvcc nor a GPU. Threads and shared
+//! memory of kernels, which templates compute, are compared by `kernel_resources`, and the layout of arguments where they are
+//! declared.
+
+use candle_sgemm::gemm::kernel::spec::SplitK;
+use candle_sgemm::gemm::planner::cost::SHORT_SUM;
+use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET_BYTES};
+use candle_sgemm::gemm::{Access, Activation, Combine, MAX_BATCH_DIMS, TABLE};
+use candle_sgemm::transpose::args::MAX_OUTER_DIMS;
+use std::path::Path;
+
+fn source(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda").join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The value of `constexpr int NAME = …` where that is a number or a shifted one.
+fn constant(source: &str, name: &str) -> Option<usize> {
+    let declared = format!("{name} = ");
+    let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let mut values = lines.filter_map(|line| {
+        let (before, after) = line.split_once(&declared)?;
+        let value = after.split([',', ';']).next()?.trim();
+        (before.contains("constexpr int ") && before.ends_with(' ')).then(|| match value.split_once(" << ") {
+            Some((number, bits)) => Some(number.parse::<usize>().ok()? << bits.parse::<u32>().ok()?),
+            None => value.parse().ok(),
+        })
+    });
+    let value = values.next()??;
+    assert!(values.next().is_none(), "{name} is declared twice");
+    Some(value)
+}
+
+/// The names and numbers of `enum NAME : type { … };`, without the k that names begin with.
+fn enumerators(source: &str, name: &str) -> Vec<(String, usize)> {
+    let begin = source.find(&format!("enum {name} :")).unwrap();
+    let body = &source[begin..begin + source[begin..].find("};").unwrap()];
+    let lines = body
+        .lines()
+        .skip(1)
+        .map(|line| line.split([',']).next().unwrap_or_default());
+    lines
+        .filter_map(|line| {
+            let (name, number) = line.trim().strip_prefix('k')?.split_once(" = ")?;
+            Some((name.to_string(), number.parse().ok()?))
+        })
+        .collect()
+}
+
+#[test]
+fn numbers_are_the_same_in_rust_and_in_cuda() {
+    for (file, name, number) in [
+        ("common/gemm_args.cuh", "kMaxBatchDims", MAX_BATCH_DIMS),
+        ("common/transpose_args.cuh", "kMaxOuterDims", MAX_OUTER_DIMS),
+        ("common/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
+        ("common/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
+        ("ffma/ffma_strips_sm90.cu", "kCounterBytes", COUNTER_BYTES),
+        ("tensor_core/split.cuh", "kShortSum", SHORT_SUM),
+    ] {
+        assert_eq!(constant(&source(file), name), Some(number), "{name} of cuda/{file}");
+    }
+    // stream_k::draw_number() goes back from the workspace by both.
+    assert_eq!(HEAD_BYTES, TICKET_BYTES + COUNTER_BYTES);
+}
+
+#[test]
+fn what_kernels_are_told_by_number_has_the_same_numbers() {
+    let source = source("common/gemm_args.cuh");
+    let access = [
+        Access::Strided,
+        Access::RowScalar,
+        Access::ColScalar,
+        Access::RowVector,
+        Access::ColVector,
+    ];
+    let combine = [Combine::Add, Combine::Multiply];
+    let named = |name: String, number: usize| (name, number);
+    assert_eq!(
+        enumerators(&source, "Access"),
+        access.map(|of| named(format!("{of:?}"), of as usize))
+    );
+    assert_eq!(
+        enumerators(&source, "Activation"),
+        Activation::ALL.map(|of| named(format!("{of:?}"), of as usize))
+    );
+    assert_eq!(
+        enumerators(&source, "Combine"),
+        combine.map(|of| named(format!("{of:?}"), of as usize))
+    );
+}
+
+/// `FFMA_STRIPS(NAME, BM, LM, STAGES, MAX_SLICE)`
+#[test]
+fn work_queues_have_slices_as_long_as_their_kernels_have_room_for() {
+    let source = source("ffma/ffma_strips_sm90.cu");
+    let mut rows = 0;
+    for spec in TABLE {
+        let SplitK::WorkQueue(longest) = spec.split_k else {
+            continue;
+        };
+        rows += 1;
+        let begin = format!("FFMA_STRIPS({}, ", spec.name);
+        let line = source.lines().find_map(|line| line.strip_prefix(&begin)).unwrap();
+        let numbers = line
+            .trim_end_matches(')')
+            .split(", ")
+            .map(|text| text.parse::<u32>().unwrap());
+        let [bm, _, stages, slice] = numbers.collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        assert_eq!(
+            (spec.tile.bm, spec.needs.max_m, spec.tile.stages, longest),
+            (bm, bm, stages, slice),
+            "{}",
+            spec.name
+        );
+    }
+    assert!(rows > 0);
+}

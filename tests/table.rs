@@ -1,0 +1,274 @@
+//! Every row of the kernel table earns its place: the planner takes it for some problem on some device, or the row is on the list
+//! below, which says what else it is for. Needs no GPU.
+
+use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, Needs, Role};
+use candle_sgemm::gemm::{
+    Access, Activation, Costs, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, MAX_BATCH_DIMS, TABLE,
+};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+
+/// Rows that the planner never takes, and what they are for. Rungs of the ladder without costs are for reading.
+const PURPOSES: &[(&str, &str)] = &[
+    (
+        "sgemm_14_async_pipelined",
+        "the last rung of the ladder, to be read and named",
+    ),
+    (
+        "sgemm_14_async_pipelined_128x128",
+        "the last rung of the ladder, to be read and named",
+    ),
+    (
+        "ffma_pipelined_64x128",
+        "for GPUs other than Hopper's, once costs are fitted there",
+    ),
+    (
+        "gemm_tf32_sm90_128x128_pair_tn",
+        "the only pairs for TN in place; by today's costs repacking and single blocks are faster",
+    ),
+    (
+        "ffma_specialized_128x128_nt_sm90",
+        "NT of its tile; by today's costs kernels along k are nearly always faster",
+    ),
+];
+
+/// So many are drawn; `CANDLE_SGEMM_TEST_PROBLEMS=100000` looks further for a row that seems to be of no use.
+const PROBLEMS: usize = 12_000;
+
+/// What keeps the planner from its first choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Where {
+    /// Nothing.
+    Anywhere,
+    /// The device has room for no cluster.
+    WithoutClusters,
+    /// There is no memory for a workspace.
+    WithoutWorkspace,
+}
+
+impl Where {
+    const ALL: [Where; 3] = [Where::Anywhere, Where::WithoutClusters, Where::WithoutWorkspace];
+
+    fn allows(self, plan: &Plan) -> bool {
+        match self {
+            Where::Anywhere => true,
+            Where::WithoutClusters => plan.cluster() == 1,
+            Where::WithoutWorkspace => plan.workspace_bytes == 0,
+        }
+    }
+}
+
+/// GPUs of every kind that the crate runs on, Hopper most often: most rows are for it.
+fn devices() -> Vec<DeviceInfo> {
+    let hopper = |sm_count, memory_gbps| DeviceInfo {
+        sm_count,
+        memory_gbps,
+        ..DeviceInfo::H100
+    };
+    vec![
+        DeviceInfo::H100,
+        DeviceInfo::H200,
+        DeviceInfo::H100,
+        // An H100 with PCIe, and halves and sevenths of H100s.
+        hopper(114, 2039.0),
+        hopper(60, 1675.0),
+        hopper(16, 419.0),
+        DeviceInfo::A100,
+        DeviceInfo::RTX_4090,
+        DeviceInfo::RTX_5090,
+        // A build without machine code for Hopper.
+        DeviceInfo {
+            code_capability: 80,
+            ..DeviceInfo::H100
+        },
+        // Jetson Orin.
+        DeviceInfo {
+            compute_capability: 87,
+            code_capability: 87,
+            sm_count: 16,
+            shared_per_block: 166_912,
+            l2_bytes: 4 << 20,
+            clock_mhz: 1300,
+            memory_gbps: 204.8,
+        },
+    ]
+}
+
+/// Sizes that networks have, powers of two, and sizes that fit nothing.
+fn size(rng: &mut StdRng, most: usize) -> usize {
+    let size = match rng.random_range(0..6) {
+        0 => *[
+            10, 64, 128, 256, 512, 768, 784, 1024, 2048, 3072, 4096, 5120, 8192, 11008, 14336,
+        ]
+        .choose(rng)
+        .unwrap(),
+        1 => rng.random_range(1..=16),
+        2 => 1 << rng.random_range(0..15),
+        3 => 4 * rng.random_range(1..=2048),
+        // Of any magnitude.
+        _ => rng.random_range(0.0..(most as f64).ln()).exp() as usize,
+    };
+    size.clamp(1, most)
+}
+
+/// A matrix stored in either order, padded or not, at any alignment; sometimes with gaps between elements.
+fn layout(rng: &mut StdRng, rows: usize, cols: usize) -> OperandLayout {
+    let padding = match rng.random_range(0..4) {
+        0 => rng.random_range(0..9),
+        1 => 32,
+        _ => 0,
+    };
+    let layout = match rng.random_range(0..24) {
+        0 => OperandLayout::strided(2 * (cols + padding) as i64, 2),
+        1 => OperandLayout::strided(0, 1),
+        at if at % 2 == 0 => OperandLayout::row_major(cols + padding),
+        _ => OperandLayout::col_major(rows + padding),
+    };
+    layout.with_align(*[4, 8, 16, 16, 16, 16].choose(rng).unwrap())
+}
+
+/// A batch of so many products, of operands that follow each other; all may share one B.
+fn batched(problem: &mut GemmProblem, batch: usize, shares_b: bool) {
+    let GemmProblem { m, n, k, .. } = *problem;
+    let last = |stride: usize| {
+        let mut strides = [0; MAX_BATCH_DIMS];
+        strides[MAX_BATCH_DIMS - 1] = stride as i64;
+        strides
+    };
+    problem.batch_dims[MAX_BATCH_DIMS - 1] = batch;
+    problem.a = problem.a.with_batch_strides(last(m * k));
+    problem.b = problem.b.with_batch_strides(last(if shares_b { 0 } else { k * n }));
+    problem.d = problem.d.with_batch_strides(last(m * n));
+}
+
+/// A problem that should suit this row: whole tiles, up to some waves of them, operands as it reads them.
+fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> GemmProblem {
+    let tiles = |most: usize, rng: &mut StdRng| rng.random_range(0.0..(most as f64 + 1.0).ln()).exp() as usize;
+    let all = tiles(8 * device.sm_count as usize, rng);
+    let (rows, in_batch) = (tiles(all, rng), rng.random_range(0..3) == 0);
+    let (rows, columns, batch) = match in_batch {
+        true => (rows.min(8), 1, all.div_ceil(rows.min(8))),
+        false => (rows, all.div_ceil(rows), 1),
+    };
+    let [bm, bn] = [spec.tile.bm, spec.tile.bn].map(|size| size as usize);
+    let (m, n) = match spec.needs {
+        Needs { max_m: 1.., .. } => (bm, bn * columns),
+        Needs { max_n: 1.., .. } => (bm * rows, bn),
+        _ => (bm * rows, bn * columns),
+    };
+    let k = size(rng, 16384).next_multiple_of(4);
+    let mut layout = |takes: &[Access], rows, cols| match takes.choose(rng) {
+        Some(Access::ColVector | Access::ColScalar) => OperandLayout::col_major(rows),
+        Some(_) => OperandLayout::row_major(cols),
+        None if rng.random() => OperandLayout::row_major(cols),
+        None => OperandLayout::col_major(rows),
+    };
+    let mut problem = GemmProblem::new(m, n, k, layout(spec.needs.a, m, k), layout(spec.needs.b, k, n));
+    problem.precision = match spec.arithmetic {
+        Arithmetic::Ffma => Precision::Fp32Strict,
+        Arithmetic::Tf32x3 => Precision::Fp32,
+        Arithmetic::Tf32 => Precision::Tf32,
+    };
+    if batch > 1 {
+        batched(&mut problem, batch, false);
+    }
+    problem
+}
+
+/// Any problem.
+fn problem(rng: &mut StdRng) -> GemmProblem {
+    let (m, n, k) = (size(rng, 16384), size(rng, 16384), size(rng, 65536));
+    let (m, n, k, a, b) = match rng.random() {
+        true => (m, n, k, layout(rng, m, k), layout(rng, k, n)),
+        // As most networks have them.
+        false => {
+            let [n, k] = [n, k].map(|size| size.next_multiple_of(16));
+            let m = if rng.random() { m.next_multiple_of(16) } else { m };
+            let dense = |rng: &mut StdRng, rows, cols| match rng.random() {
+                true => OperandLayout::row_major(cols),
+                false => OperandLayout::col_major(rows),
+            };
+            (m, n, k, dense(rng, m, k), dense(rng, k, n))
+        }
+    };
+    let mut problem = GemmProblem::new(m, n, k, a, b);
+    problem.precision = *Precision::ALL.choose(rng).unwrap();
+    if rng.random_range(0..4) == 0 {
+        let batch = size(rng, 512);
+        batched(&mut problem, batch, rng.random_range(0..4) == 0);
+    }
+    if rng.random_range(0..3) == 0 {
+        problem.epilogue.bias = true;
+        problem.epilogue.activation = Activation::GeluErf;
+        problem.epilogue.residual = rng.random::<bool>().then_some(problem.d);
+    }
+    problem
+}
+
+#[test]
+fn every_row_is_taken_by_the_planner_or_says_what_it_is_for() {
+    let problems = std::env::var("CANDLE_SGEMM_TEST_PROBLEMS").map_or(PROBLEMS, |text| text.parse().unwrap());
+    let (mut rng, devices) = (StdRng::seed_from_u64(15), devices());
+    let costs = Costs::built_in(&DeviceInfo::H100);
+    let considered: Vec<&KernelSpec> = TABLE.iter().filter(|spec| costs.of(spec).is_some()).collect();
+    let mut taken: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for number in 0..problems {
+        let mut device = devices.choose(&mut rng).unwrap();
+        let problem = match number % 3 {
+            0 => problem(&mut rng),
+            _ => {
+                let spec = considered[number % considered.len()];
+                while spec
+                    .needs
+                    .only_capability
+                    .is_some_and(|only| only != device.code_capability)
+                {
+                    device = devices.choose(&mut rng).unwrap();
+                }
+                problem_for(spec, device, &mut rng)
+            }
+        };
+        if problem.validate().is_err() {
+            continue;
+        }
+        let problem = problem.folded();
+        let weight = |plan: &Plan| plan.predicted_us * plan.regard_for_error();
+        let mut best: [Option<Plan>; 3] = [None; 3];
+        for plan in Plan::candidates(&problem, device, Costs::built_in(device)) {
+            for (best, at) in best.iter_mut().zip(Where::ALL) {
+                if at.allows(&plan) && best.is_none_or(|best| weight(&plan) < weight(&best)) {
+                    *best = Some(plan);
+                }
+            }
+        }
+        for (at, best) in best.iter().enumerate() {
+            let Some(plan) = best else {
+                panic!("{problem:?} has no plan {:?}", Where::ALL[at])
+            };
+            taken.entry(plan.kernel.name).or_default()[at] += 1;
+        }
+    }
+
+    let mut complaints = Vec::new();
+    for spec in TABLE {
+        let purpose = PURPOSES.iter().find(|(name, _)| *name == spec.name);
+        match (taken.get(spec.name), purpose) {
+            (Some(times), None) => println!("{:<44} {times:?}", spec.name),
+            (None, Some((_, purpose))) => println!("{:<44} {purpose}", spec.name),
+            (None, None) if costs.of(spec).is_none() => {
+                assert!(matches!(spec.role, Role::Rung(_)), "{}", spec.name);
+            }
+            (None, None) => complaints.push(format!("{}: the planner never takes it", spec.name)),
+            (Some(times), Some(_)) => println!("{:<44} {times:?}, so that it needs no place on the list", spec.name),
+        }
+    }
+    for (name, _) in PURPOSES {
+        if !TABLE.iter().any(|spec| spec.name == *name) {
+            complaints.push(format!("{name}: there is no such row"));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
