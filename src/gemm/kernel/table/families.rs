@@ -73,6 +73,7 @@ impl KernelSpec {
             epilogue: EpilogueSupport::Fused,
             split_k: SplitK::Cluster,
             chains: covers(&tile, threads),
+            waits: true,
             ..KernelSpec::rung(
                 0,
                 name,
@@ -221,7 +222,6 @@ impl KernelSpec {
             file: "ffma/gemv",
             split_k: SplitK::Never,
             chains: LANES, // or more
-            waits: true,
             summary: "streams B once past a few rows of A",
             needs: Needs {
                 b,
@@ -244,7 +244,6 @@ impl KernelSpec {
             file: "ffma/gemv",
             split_k: SplitK::Never,
             chains: LANES, // or more
-            waits: true,
             summary: "streams A once past a few columns of B",
             needs: Needs {
                 a,
