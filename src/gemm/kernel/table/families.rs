@@ -13,6 +13,8 @@ pub(super) const DOT_LINES: u32 = 4;
 pub(super) const AXPY_LINES: u32 = 32;
 /// Rows of the streamed matrix that a block of the `panel` kernel takes.
 pub(super) const PANEL_LINES: u32 = 32;
+/// The kernels for thin products read the other operand again for so many tiles of vectors at most.
+const THIN_TILES: u32 = 2;
 /// Threads of a warp.
 const LANES: u32 = 32;
 /// Threads of a block of the kernels that share a multiprocessor with others.
@@ -252,6 +254,59 @@ impl KernelSpec {
             },
             ..KernelSpec::ffma(name, Tile::block(lines, cols, 4), threads)
         }
+    }
+
+    /// A kernel for `rows` rows of A at a time past a B that is contiguous along n or, stored transposed, along k, at any
+    /// alignment. k is cut across a cluster where there are few tiles.
+    pub(super) const fn thin_rows(name: &'static str, tile: Tile, threads: u32, b: &'static [Access]) -> Self {
+        KernelSpec {
+            needs: Needs {
+                b,
+                max_m: THIN_TILES * tile.bm,
+                ..Needs::ANY
+            },
+            ..KernelSpec::thin(name, tile, threads, matches!(b, [Access::RowVector, ..]))
+        }
+    }
+
+    /// The same for columns of B past an A that is contiguous along k or, stored transposed, along m.
+    pub(super) const fn thin_cols(name: &'static str, tile: Tile, threads: u32, a: &'static [Access]) -> Self {
+        KernelSpec {
+            needs: Needs {
+                a,
+                max_n: THIN_TILES * tile.bn,
+                ..Needs::ANY
+            },
+            ..KernelSpec::thin(name, tile, threads, matches!(a, [Access::ColVector, ..]))
+        }
+    }
+
+    const fn thin(name: &'static str, tile: Tile, threads: u32, along_lines: bool) -> Self {
+        let spec = KernelSpec::ffma(name, tile, threads);
+        match along_lines {
+            true => KernelSpec {
+                file: "ffma/thin_axpy",
+                summary: "few rows or columns past an operand along its lines, any alignment",
+                chains: threads / LANES,
+                ..spec
+            },
+            false => KernelSpec {
+                file: "ffma/thin_dot",
+                summary: "few rows or columns past an operand along k, any alignment",
+                chains: 1,
+                ..spec
+            },
+        }
+    }
+
+    /// A kernel of FP32 multiply-adds for operands at any alignment.
+    pub(super) const fn ffma_words(name: &'static str, tile: Tile, threads: u32, shared: u32) -> Self {
+        KernelSpec {
+            file: "ffma/ffma_words",
+            summary: "FP32 multiply-adds, any alignment, asynchronous copies of words",
+            ..KernelSpec::ffma(name, tile, threads)
+        }
+        .dynamic_shared(shared)
     }
 
     /// A kernel that multiplies with the tensor cores of any device from compute capability 8.0 on, any layout.

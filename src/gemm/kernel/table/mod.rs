@@ -7,11 +7,19 @@ mod ffma_sm90;
 mod gemv;
 mod ladder;
 mod tensor_core;
+mod words;
 
 use super::spec::KernelSpec;
 use crate::error::{Error, Result};
 
-const GROUPS: [&[KernelSpec]; 5] = [ladder::ROWS, gemv::ROWS, ffma::ROWS, tensor_core::ROWS, ffma_sm90::ROWS];
+const GROUPS: [&[KernelSpec]; 6] = [
+    ladder::ROWS,
+    gemv::ROWS,
+    ffma::ROWS,
+    words::ROWS,
+    tensor_core::ROWS,
+    ffma_sm90::ROWS,
+];
 
 const ROWS: usize = {
     let (mut rows, mut group) = (0, 0);
