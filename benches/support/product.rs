@@ -5,6 +5,7 @@ use super::gpu::{Gpu, Timing};
 use anyhow::{bail, ensure, Context, Result};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
+use candle_sgemm::gemm::operands::Operands;
 use candle_sgemm::gemm::{DType, Plan, Precision};
 use candle_sgemm::transpose::launch::launch as launch_transpose;
 use candle_sgemm::transpose::{TransposePlan, TransposeProblem};
@@ -53,8 +54,8 @@ pub struct Errors {
 /// What an element's bound allows for each unit of Σ|a||b|, and of the reference itself.
 pub fn allowances(dtype: DType, precision: Precision, k: usize) -> (f64, f64) {
     let epsilon = match dtype {
-        DType::F32 => f32::EPSILON as f64,
         DType::F64 => f64::EPSILON,
+        _ => f32::EPSILON as f64, // sums of 16-bit numbers are FP32
     };
     let from_tf32 = match precision {
         Precision::Tf32 => TF32_ERROR,
@@ -535,13 +536,13 @@ impl<'a> Product<'a> {
 
     fn launch_on(&self, a: &CudaSlice<u8>, plan: &Plan, i: usize) -> Result<()> {
         let d = self.gpu.address(&self.d);
-        let at = Addresses {
+        let at = Addresses::new(Operands {
             a: self.gpu.address(a),
             b: self.b_address(i),
             c: if self.beta != 0.0 { d } else { 0 },
             d,
-            ..Addresses::default()
-        };
+            ..Operands::default()
+        });
         // SAFETY: the buffers were made for this case and live as long as `self`, which outlives every measurement's
         // final synchronisation; the stream's context is current on this thread.
         unsafe { launch(plan, &at, self.alpha, self.beta, self.gpu.stream.cu_stream()) }?;

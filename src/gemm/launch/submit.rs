@@ -77,9 +77,12 @@ unsafe fn launch_in(
 ) -> Result<()> {
     let (kernel, problem) = (plan.kernel, &plan.problem);
     let here = plan.addresses(at, workspace.address);
-    for (repack, src, dst) in [(&plan.repacks[0], at.a, here.a), (&plan.repacks[1], at.b, here.b)] {
+    for (repack, src, dst) in [
+        (&plan.repacks[0], at.operands.a, here.operands.a),
+        (&plan.repacks[1], at.operands.b, here.operands.b),
+    ] {
         if let Some(repack) = repack {
-            let movement = repack.movement(&problem.batch_dims, problem.dtype);
+            let movement = repack.movement(&problem.batch_dims);
             let movement = transpose::cache::plan(context, movement)?;
             // SAFETY: the source is the operand, the destination its part of the workspace; what is queued on this stream
             // later finds it written.
@@ -87,7 +90,7 @@ unsafe fn launch_in(
         }
     }
     let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
-    // Kernels that read A and B through the copy engine take their tensor maps beside the arguments.
+    // Kernels that read A and B through TMA take their tensor maps beside the arguments.
     let mut maps = match plan.tensor_maps(&here) {
         Some([a, b]) => Some([a.encode()?, b.encode()?]),
         None => None,
@@ -99,7 +102,7 @@ unsafe fn launch_in(
         parameters[1] = std::ptr::from_mut(a).cast();
         parameters[2] = std::ptr::from_mut(b).cast();
     }
-    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
+    // Kernels that use TMA wait by themselves for the kernels before them, so they may get ready meanwhile.
     let early = kernel.starts_early() && early_starts(context.info());
     let mut attributes = [clusters_of(plan.cluster()), early_start()];
     let first = usize::from(plan.cluster() == 1);

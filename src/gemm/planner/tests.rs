@@ -11,7 +11,7 @@ use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
-use crate::gemm::operands::{DType, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::operands::{DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::{Activation, GemmProblem, Precision, MAX_OVERSHOOT, MAX_SIZE};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -264,7 +264,10 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
         );
         assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
         let at = odd.addresses(&Addresses::default(), 1 << 20);
-        assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));
+        assert_eq!(
+            (at.operands.a, at.operands.b),
+            ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64)
+        );
     }
 }
 
@@ -317,9 +320,9 @@ fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
     assert!(error.to_string().contains("sgemm_01_naive"), "{error}");
 
     let mut doubles = problem;
-    doubles.dtype = DType::F64;
+    doubles.types = ElementTypes::all_of(DType::F64);
     let refusal = plan.kernel.refusal(&doubles, &DeviceInfo::H100).unwrap();
-    let (kernel, operands) = (DType::F32, DType::F64);
+    let (kernel, operands) = (DType::F32, ElementTypes::all_of(DType::F64));
     assert_eq!(refusal, Refusal::DType { kernel, operands });
     let error = Plan::named("sgemm_01_naive", &doubles, &DeviceInfo::H100, h100()).unwrap_err();
     assert!(error.to_string().ends_with(&refusal.to_string()), "{error}");
@@ -517,7 +520,7 @@ fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
         left /= problem.batch_dims[dim];
     }
     problem.precision = Precision::ALL[rng.random_range(0..3)];
-    problem.dtype = [DType::F32, DType::F32, DType::F64][rng.random_range(0..3)];
+    problem.types = ElementTypes::all_of([DType::F32, DType::F32, DType::F64][rng.random_range(0..3)]);
     problem.epilogue.bias = rng.random();
     problem.epilogue.c = rng.random::<bool>().then(|| layout(rng, m, n));
     problem.epilogue.residual = rng.random::<bool>().then(|| layout(rng, m, n));
@@ -581,7 +584,7 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
             }
             for repack in plan.repacks.iter().flatten() {
                 assert!(repack.offset + repack.bytes <= plan.workspace_bytes, "{plan}");
-                repack.movement(&plan.problem.batch_dims, plan.problem.dtype);
+                repack.movement(&plan.problem.batch_dims);
             }
             let at = plan.addresses(&Addresses::default(), 1 << 40);
             let args = plan.args(&at, 1.0, 0.0, 1 << 40);
