@@ -50,10 +50,10 @@ fn enumerators(source: &str, name: &str) -> Vec<(String, usize)> {
 #[test]
 fn numbers_are_the_same_in_rust_and_in_cuda() {
     for (file, name, number) in [
-        ("common/gemm_args.cuh", "kMaxBatchDims", MAX_BATCH_DIMS),
-        ("common/transpose_args.cuh", "kMaxOuterDims", MAX_OUTER_DIMS),
-        ("common/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
-        ("common/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
+        ("abi/gemm_args.cuh", "kMaxBatchDims", MAX_BATCH_DIMS),
+        ("abi/transpose_args.cuh", "kMaxOuterDims", MAX_OUTER_DIMS),
+        ("scheduler/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
+        ("scheduler/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
         ("ffma/ffma_strips_sm90.cu", "kCounterBytes", COUNTER_BYTES),
         ("tensor_core/split.cuh", "kShortSum", SHORT_SUM),
     ] {
@@ -65,7 +65,7 @@ fn numbers_are_the_same_in_rust_and_in_cuda() {
 
 #[test]
 fn what_kernels_are_told_by_number_has_the_same_numbers() {
-    let source = source("common/gemm_args.cuh");
+    let source = source("abi/gemm_args.cuh");
     let access = [
         Access::Strided,
         Access::RowScalar,

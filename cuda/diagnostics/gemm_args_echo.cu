@@ -1,6 +1,6 @@
 // Writes every field of its argument, in the order of the struct, as a double to args.d.data. A test gives each field
 // another value and reads them back: the two sides of the kernel ABI agree on more than the size.
-#include "../common/gemm_args.cuh"
+#include "../abi/gemm_args.cuh"
 
 __device__ double* echo(double* out, const GemmOperand& operand) {
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(operand.data));

@@ -24,13 +24,21 @@
 // Two ways to fill the multiprocessors. One tile a block, and where tiles are few, a cluster of split_k blocks cuts the k of
 // each: every block leaves its sums in shared memory, and each adds up and stores its share. That is the quickest end, but
 // tiles times blocks of a cluster are seldom the number of multiprocessors. The kernels called stream have persistent blocks
-// instead, which share the steps of k equally: stream_k.cuh. Sums are always added in the order of k: the same bits every
+// instead, which share the steps of k equally: scheduler/stream_k.cuh. Sums are always added in the order of k: the same bits every
 // time.
 #include <cuda.h>
 
-#include "../common/copy_coordinates.cuh"
-#include "../common/stream_k.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../epilogue/partial_sums.cuh"
+#include "../pipeline/copy_coordinates.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/stream_k.cuh"
+#include "../scheduler/tiles.cuh"
 #include "along_k_tile.cuh"
+#include "lanes.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -56,8 +64,8 @@ struct KMajor {
     static constexpr int kSetGroups = kGroups / SETS;            // groups that share a stage
     static constexpr int kTurns = kRowBytes / kChunk / kSetGroups;   // of a warp in a stage
     static constexpr int kStageBytes = (BM + BN) * kRowBytes;
-    static constexpr int kQuads = BM * BN / kVec;                // 16-byte pieces of the tile
-    static constexpr int kQuadRow = BN / kVec;
+    static constexpr int kQuads = BM * BN / kVector;                // 16-byte pieces of the tile
+    static constexpr int kQuadRow = BN / kVector;
     static constexpr int kEach = kQuads / kMathThreads;          // that a thread stores
     static constexpr int kTogether = 2;                          // of them, where pieces of a tile come from other blocks
     using Finish = stream_k::Finish<kMathThreads, kEach, kTogether, kMathBarrier>;
@@ -244,11 +252,11 @@ struct KMajor {
 
     // Sums lie in shared memory row by row. The quads of a row are permuted, so that the lanes of a warp, LM rows by LN
     // columns, write to 32 banks.
-    static __device__ __forceinline__ int permutation(int row) { return row % LM * (LN / kVec); }
+    static __device__ __forceinline__ int permutation(int row) { return row % LM * (LN / kVector); }
     static __device__ __forceinline__ int place_of(int row, int col) {
-        return (row * kQuadRow + (col / kVec ^ permutation(row))) * kVec + col % kVec;
+        return (row * kQuadRow + (col / kVector ^ permutation(row))) * kVector + col % kVector;
     }
-    static_assert(LM * LN / kVec <= kQuadRow, "a permutation stays within a row");
+    static_assert(LM * LN / kVector <= kQuadRow, "a permutation stays within a row");
 
     static __device__ __forceinline__ float4 sum_groups(const Shared& shared, int quad) {
         float4 sum = shared.sums[0][quad];
@@ -260,7 +268,7 @@ struct KMajor {
     // The epilogue of the quad at this place.
     static __device__ __forceinline__ void store_quad(const GemmArgs& args, const Epilogue& epilogue, const Work& work, int quad,
                                                       float4 sum) {
-        const int row = quad / kQuadRow, col = (quad % kQuadRow ^ permutation(row)) * kVec;
+        const int row = quad / kQuadRow, col = (quad % kQuadRow ^ permutation(row)) * kVector;
         epilogue.store_vector(args, work.row + row, work.col + col, sum);
     }
 

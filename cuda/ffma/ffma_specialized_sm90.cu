@@ -16,9 +16,18 @@
 // a byte and 2 TB/s with the smaller tile.
 //
 // Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile of the whole waves. The k of all other tiles is
-// shared equally among them: stream_k.cuh. No second launch, the same bits every time.
-#include "../common/stream_k.cuh"
+// shared equally among them: scheduler/stream_k.cuh. No second launch, the same bits every time.
+#include "../epilogue/epilogue.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/stream_k.cuh"
+#include "../scheduler/tiles.cuh"
 #include "copied_tile.cuh"
+#include "lanes.cuh"
+#include "thread_tile.cuh"
+#include "tile_loader.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -67,9 +76,9 @@ struct Specialized {
     static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
     static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
-    static constexpr int kQuads = TM * TN / kVec;   // of a thread
+    static constexpr int kQuads = TM * TN / kVector;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
-    using Finish = stream_k::Finish<kMathThreads, kQuads, kVec, kMathBarrier>;
+    using Finish = stream_k::Finish<kMathThreads, kQuads, kVector, kMathBarrier>;
     static_assert(FEED::kCopied || FEED::kArrivals == kProducers, "every producer arrives");
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
@@ -241,10 +250,10 @@ struct Specialized {
 
     // The first output of a thread in the tile.
     static __device__ __forceinline__ int first_row(int warp, int lane) {
-        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
+        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
     }
     static __device__ __forceinline__ int first_col(int warp, int lane) {
-        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
     }
 
     template <bool A_TURNED, bool B_TURNED>
@@ -288,25 +297,25 @@ struct Specialized {
         schedule.take(number, piece);
         const Finish finish(args, schedule, piece, shared.sums, thread);
 #pragma unroll
-        for (int group = 0; group < kQuads / kVec; ++group) {
+        for (int group = 0; group < kQuads / kVector; ++group) {
             float4* place = finish.place(group);
 #pragma unroll
-            for (int i = 0; i < kVec; ++i)
-                place[i * kMathThreads] = tile.quad(group / (TN / kVec) * kVec, group % (TN / kVec) * kVec + i);
+            for (int i = 0; i < kVector; ++i)
+                place[i * kMathThreads] = tile.quad(group / (TN / kVector) * kVector, group % (TN / kVector) * kVector + i);
         }
         const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
-        finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVec]) {
-            const int row = first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
-            const int col = first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
+        finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVector]) {
+            const int row = first_row(warp, lane) + group / (TN / kVector) * LM * kVector;
+            const int col = first_col(warp, lane) + group % (TN / kVector) * LN * kVector;
             // Four columns become four rows, as quad() turned them.
             float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y), make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
                              make_float4(q[0].w, q[1].w, q[2].w, q[3].w), make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
             if constexpr (FEED::kCopied) {
                 rotate_back(rows, FEED::template rotation_a<BM, BK>(row));
 #pragma unroll
-                for (int i = 0; i < kVec; ++i) {
+                for (int i = 0; i < kVector; ++i) {
                     float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
                     rotate_back(x, FEED::template rotation_b<BN, BK>(col));
                     rows[i] = make_float4(x[0], x[1], x[2], x[3]);

@@ -20,9 +20,14 @@
 // and 1 µs needs.
 #include <cuda.h>
 
-#include "../common/copy_coordinates.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../epilogue/lane_sum.cuh"
+#include "../epilogue/partial_sums.cuh"
+#include "../pipeline/copy_coordinates.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
 #include "along_k_tile.cuh"
-#include "lane_sum.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -45,7 +50,7 @@ struct Strips {
     static constexpr int kStageK = kMathWarps * kBoxK;
     static constexpr int kTurns = kRowBytes / kChunk / LK;     // chunks of a lane in a box
     static constexpr int kBoxX = BM * kRowBytes, kBoxW = BN * kRowBytes;
-    static constexpr int kQuadRow = BN / kVec, kQuads = BM * kQuadRow;   // 16-byte pieces of a strip's result
+    static constexpr int kQuadRow = BN / kVector, kQuads = BM * kQuadRow;   // 16-byte pieces of a strip's result
     static constexpr int kTogether = 4;                        // slices' sums that a finisher has under way
     static constexpr int kFixed = 2;                           // strips of a block that are not dealt
     static constexpr int kAhead = 2;                           // stages that are asked for before the block has gathered
@@ -53,7 +58,7 @@ struct Strips {
     // of the swizzle apart have the same place in it, and the lanes of half a warp read from all banks.
     static constexpr int kRunM = kSwizzle / LM, kRunN = kSwizzle / LN;
     static_assert(LM * TM == BM && LN * TN == BN, "a warp's lanes cover the strip's result");
-    static_assert(TM % LK == 0 && kRunN % kVec == 0, "a lane ends up with whole vectors of a row");
+    static_assert(TM % LK == 0 && kRunN % kVector == 0, "a lane ends up with whole vectors of a row");
     static_assert(kAhead <= STAGES && MAX_SLICE % kStageK == 0, "slices are made of stages");
     static_assert(kMathRegisters * kMathThreads + kHelperRegisters * kHelpers <= 65536 / kThreads / 8 * 8 * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
@@ -259,8 +264,8 @@ struct Strips {
 #pragma unroll
             for (int i = 0; i < TM / LK; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; j += kVec)
-                    shared.sums[warp][(row + row_of<kRunM>(first + i)) * kQuadRow + (col + row_of<kRunN>(j)) / kVec] =
+                for (int j = 0; j < TN; j += kVector)
+                    shared.sums[warp][(row + row_of<kRunM>(first + i)) * kQuadRow + (col + row_of<kRunN>(j)) / kVector] =
                         make_float4(sums[i * TN + j], sums[i * TN + j + 1], sums[i * TN + j + 2], sums[i * TN + j + 3]);
             if (threadIdx.x == 0) shared.done = strip;
             __syncwarp();
@@ -338,7 +343,7 @@ struct Strips {
     }
 
     static __device__ __forceinline__ void store(const GemmArgs& args, const Epilogue& epilogue, int strip, int quad, float4 sum) {
-        epilogue.store_vector(args, quad / kQuadRow, strip * BN + quad % kQuadRow * kVec, sum);
+        epilogue.store_vector(args, quad / kQuadRow, strip * BN + quad % kQuadRow * kVector, sum);
     }
 };
 

@@ -17,6 +17,8 @@
 // Non-finite numbers. Inf and NaN pass through the product as IEEE says, but rounding may turn a number near FLT_MAX
 // into Inf: sums that are not finite are recomputed in FP32, as in the FP32-grade kernel.
 
+#include "../ptx/barriers.cuh"
+#include "../ptx/wgmma.cuh"
 #include "pipeline_sm90.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -26,7 +26,10 @@
 // Where k is cut (`split_k` > 1) the slices of one tile are the blocks of a cluster and add their sums through
 // distributed shared memory in the order of the slices: no workspace, no second launch, the same bits every time.
 
+#include "../ptx/barriers.cuh"
+#include "../ptx/wgmma.cuh"
 #include "pipeline_sm90.cuh"
+#include "split.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 

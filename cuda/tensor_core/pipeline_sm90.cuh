@@ -24,9 +24,13 @@
 
 #include <cuda.h>
 
-#include "../common/epilogue.cuh"
-#include "../common/gemm_args.cuh"
-#include "../common/ptx.cuh"
+#include "../epilogue/activation.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
 #include "exact.cuh"
 #include "split.cuh"
 

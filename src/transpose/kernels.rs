@@ -6,10 +6,10 @@ use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 use crate::gemm::kernel::spec::Role;
 
-/// Bytes of the tile of a kernel for matrices with one short side. `transpose_narrow.cuh` has the same number.
+/// Bytes of the tile of a kernel for matrices with one short side. `cuda/transpose/narrow.cuh` has the same number.
 pub const NARROW_TILE_BYTES: usize = 16 << 10;
 
-/// The longest short side. `transpose_narrow.cuh` has the same number.
+/// The longest short side. `cuda/transpose/narrow.cuh` has the same number.
 pub const MAX_NARROW: usize = 32;
 
 /// How a kernel cuts a matrix into pieces, one a block.

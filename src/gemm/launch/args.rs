@@ -1,4 +1,4 @@
-//! The kernel ABI: the mirror of `cuda/common/gemm_args.cuh`, checked at compile time on both sides.
+//! The kernel ABI: the mirror of `cuda/abi/gemm_args.cuh`, checked at compile time on both sides.
 
 use crate::gemm::kernel::spec::SplitK;
 use crate::gemm::operands::{Access, DType, OperandLayout, Operands, MAX_BATCH_DIMS};

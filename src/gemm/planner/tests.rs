@@ -437,12 +437,12 @@ fn a_plan_knows_the_problem_as_it_lies() {
 /// What a kernel counts with, beyond the end of m, n, k or the batch.
 #[test]
 fn no_kernel_counts_beyond_32_bits() {
-    let declared = include_str!("../../../cuda/common/gemm_args.cuh");
+    let declared = include_str!("../../../cuda/abi/gemm_args.cuh");
     assert!(declared.contains(&format!("kMaxOvershoot = {MAX_OVERSHOOT};")));
     assert_eq!(MAX_SIZE + MAX_OVERSHOOT, i32::MAX as usize);
     // What a block of a dot kernel takes of k at once: GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, …), a vector a lane.
     const VECTOR: u32 = 4;
-    let steps = include_str!("../../../cuda/ffma/gemv.cu").lines().filter_map(|line| {
+    let steps = include_str!("../../../cuda/gemv/gemv.cu").lines().filter_map(|line| {
         let of: Vec<&str> = line.strip_prefix("GEMV_DOT(")?.split(", ").collect();
         Some((
             of[0],
@@ -462,7 +462,7 @@ fn no_kernel_counts_beyond_32_bits() {
         let most = tile.bm.max(tile.bn).max(tile.bk * tile.stages);
         assert!(i32::MAX as usize - MAX_SIZE >= most as usize, "{}", spec.name);
         // Blocks that walk rows of tiles together count the tiles of GROUP_M rows.
-        if spec.grid != Grid::Tiles && spec.file != "ffma/gemv" {
+        if spec.grid != Grid::Tiles && spec.file != "gemv/gemv" {
             assert!(
                 GROUP_M as usize * MAX_SIZE.div_ceil(tile.bn as usize) <= i32::MAX as usize,
                 "{}",

@@ -218,7 +218,7 @@ impl KernelSpec {
         b: &'static [Access],
     ) -> Self {
         KernelSpec {
-            file: "ffma/gemv",
+            file: "gemv/gemv",
             split_k: SplitK::Never,
             chains: LANES, // or more
             waits: true,
@@ -241,7 +241,7 @@ impl KernelSpec {
         a: &'static [Access],
     ) -> Self {
         KernelSpec {
-            file: "ffma/gemv",
+            file: "gemv/gemv",
             split_k: SplitK::Never,
             chains: LANES, // or more
             waits: true,

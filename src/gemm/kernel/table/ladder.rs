@@ -7,7 +7,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         1,
         "sgemm_01_naive",
-        "sgemm/sgemm_01_naive",
+        "ladder/sgemm_01_naive",
         Tile::block(32, 32, 1),
         1024,
         "one thread an element, warps along rows of D",
@@ -15,7 +15,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         1,
         "sgemm_01_naive_uncoalesced",
-        "sgemm/sgemm_01_naive",
+        "ladder/sgemm_01_naive",
         Tile::block(32, 32, 1),
         1024,
         "one thread an element, warps down columns of D",
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         2,
         "sgemm_02_coalesced_16",
-        "sgemm/sgemm_02_coalesced",
+        "ladder/sgemm_02_coalesced",
         Tile::block(16, 16, 1),
         256,
         "consecutive threads on consecutive columns, 16 × 16",
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         2,
         "sgemm_02_coalesced",
-        "sgemm/sgemm_02_coalesced",
+        "ladder/sgemm_02_coalesced",
         Tile::block(32, 32, 1),
         1024,
         "the same, 32 × 32",
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         3,
         "sgemm_03_shared",
-        "sgemm/sgemm_03_shared",
+        "ladder/sgemm_03_shared",
         Tile::block(32, 32, 32),
         1024,
         "tiles of A and B in shared memory",
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         3,
         "sgemm_03_shared_in_turn",
-        "sgemm/sgemm_03_shared",
+        "ladder/sgemm_03_shared",
         Tile::block(32, 32, 32),
         1024,
         "the same, loaded only when needed",
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         3,
         "sgemm_03_shared_padded",
-        "sgemm/sgemm_03_shared",
+        "ladder/sgemm_03_shared",
         Tile::block(32, 32, 32),
         1024,
         "the same, rows of A padded",
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         3,
         "sgemm_03_shared_transposed",
-        "sgemm/sgemm_03_shared",
+        "ladder/sgemm_03_shared",
         Tile::block(32, 32, 32),
         1024,
         "A transposed on the way, with bank conflicts",
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         3,
         "sgemm_03_shared_transposed_padded",
-        "sgemm/sgemm_03_shared",
+        "ladder/sgemm_03_shared",
         Tile::block(32, 32, 32),
         1024,
         "the same, padded against bank conflicts",
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         4,
         "sgemm_04_l1_register_block_c_first",
-        "sgemm/sgemm_04_l1_register_block",
+        "ladder/sgemm_04_l1_register_block",
         Tile::block(16, 512, 1).thread(16, 4),
         128,
         "register blocks through the L1 cache, C read first",
@@ -87,7 +87,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         4,
         "sgemm_04_l1_register_block",
-        "sgemm/sgemm_04_l1_register_block",
+        "ladder/sgemm_04_l1_register_block",
         Tile::block(16, 512, 1).thread(16, 4),
         128,
         "the same, C read last",
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         4,
         "sgemm_04_l1_register_block_8x4",
-        "sgemm/sgemm_04_l1_register_block",
+        "ladder/sgemm_04_l1_register_block",
         Tile::block(32, 128, 1).thread(8, 4),
         128,
         "the same, 8 × 4 a thread",
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         4,
         "dgemm_04_l1_register_block_c_first",
-        "sgemm/sgemm_04_l1_register_block",
+        "ladder/sgemm_04_l1_register_block",
         Tile::block(16, 512, 1).thread(16, 4),
         128,
         "FP64: register blocks through L1, C read first",
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         4,
         "dgemm_04_l1_register_block",
-        "sgemm/sgemm_04_l1_register_block",
+        "ladder/sgemm_04_l1_register_block",
         Tile::block(16, 512, 1).thread(16, 4),
         128,
         "FP64: the same, C read last",
@@ -121,7 +121,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         5,
         "sgemm_05_thread_tile_1d",
-        "sgemm/sgemm_05_thread_tile_1d",
+        "ladder/sgemm_05_thread_tile_1d",
         Tile::block(64, 64, 8).thread(8, 1),
         512,
         "a column of 8 elements a thread",
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         5,
         "sgemm_05_thread_tile_1d_bk32",
-        "sgemm/sgemm_05_thread_tile_1d",
+        "ladder/sgemm_05_thread_tile_1d",
         Tile::block(64, 64, 32).thread(8, 1),
         512,
         "the same, k in steps of 32",
@@ -138,7 +138,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         6,
         "sgemm_06_thread_tile_2d_4x4_padded",
-        "sgemm/sgemm_06_thread_tile_2d",
+        "ladder/sgemm_06_thread_tile_2d",
         Tile::block(128, 128, 8).thread(4, 4),
         1024,
         "4 × 4 neighbouring elements a thread, padded rows",
@@ -146,7 +146,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         6,
         "sgemm_06_thread_tile_2d_4x4",
-        "sgemm/sgemm_06_thread_tile_2d",
+        "ladder/sgemm_06_thread_tile_2d",
         Tile::block(128, 128, 8).thread(4, 4),
         1024,
         "the same without padding",
@@ -154,7 +154,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         6,
         "sgemm_06_thread_tile_2d",
-        "sgemm/sgemm_06_thread_tile_2d",
+        "ladder/sgemm_06_thread_tile_2d",
         Tile::block(128, 128, 8).thread(8, 8),
         256,
         "8 × 8 neighbouring elements a thread",
@@ -163,7 +163,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         7,
         "sgemm_07_thread_tile_strided_unpadded",
-        "sgemm/sgemm_07_thread_tile_strided",
+        "ladder/sgemm_07_thread_tile_strided",
         Tile::block(128, 128, 8).thread(4, 4),
         1024,
         "4 × 4 elements a thread, a quarter tile apart",
@@ -171,7 +171,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         7,
         "sgemm_07_thread_tile_strided",
-        "sgemm/sgemm_07_thread_tile_strided",
+        "ladder/sgemm_07_thread_tile_strided",
         Tile::block(128, 128, 8).thread(4, 4),
         1024,
         "the same, padded rows",
@@ -179,7 +179,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         7,
         "sgemm_07_thread_tile_strided_8x8",
-        "sgemm/sgemm_07_thread_tile_strided",
+        "ladder/sgemm_07_thread_tile_strided",
         Tile::block(128, 128, 8).thread(8, 8),
         256,
         "8 × 8 elements a thread, an eighth apart",
@@ -187,7 +187,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         8,
         "sgemm_08_register_cached",
-        "sgemm/sgemm_08_register_cached",
+        "ladder/sgemm_08_register_cached",
         Tile::block(128, 128, 8).thread(8, 8),
         256,
         "fragments of A and B in registers",
@@ -196,7 +196,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         9,
         "sgemm_09_quadrants",
-        "sgemm/sgemm_09_quadrants",
+        "ladder/sgemm_09_quadrants",
         Tile::block(128, 128, 8).thread(8, 8),
         256,
         "4 × 4 in each quadrant; A stored transposed",
@@ -204,7 +204,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         9,
         "sgemm_09_quadrants_bk16",
-        "sgemm/sgemm_09_quadrants",
+        "ladder/sgemm_09_quadrants",
         Tile::block(128, 128, 16).thread(8, 8),
         256,
         "the same, k in steps of 16",
@@ -212,7 +212,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         10,
         "sgemm_10_vectorized",
-        "sgemm/sgemm_10_vectorized",
+        "ladder/sgemm_10_vectorized",
         Tile::block(128, 128, 8).thread(8, 8),
         256,
         "four floats an instruction, outputs in quadrants",
@@ -220,7 +220,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         10,
         "sgemm_10_vectorized_contiguous",
-        "sgemm/sgemm_10_vectorized",
+        "ladder/sgemm_10_vectorized",
         Tile::block(128, 128, 8).thread(8, 8),
         256,
         "the same, outputs contiguous: reads of B conflict",
@@ -228,7 +228,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         11,
         "sgemm_11_tuned_shared_c_first",
-        "sgemm/sgemm_11_tuned_shared",
+        "ladder/sgemm_11_tuned_shared",
         Tile::block(128, 128, 32).thread(8, 8),
         256,
         "shared memory, BK = 32, C read first",
@@ -236,7 +236,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         11,
         "sgemm_11_tuned_shared_c_last",
-        "sgemm/sgemm_11_tuned_shared",
+        "ladder/sgemm_11_tuned_shared",
         Tile::block(128, 128, 32).thread(8, 8),
         256,
         "the same, C read last",
@@ -244,7 +244,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         11,
         "sgemm_11_tuned_shared_bk16",
-        "sgemm/sgemm_11_tuned_shared",
+        "ladder/sgemm_11_tuned_shared",
         Tile::block(128, 128, 16).thread(8, 8),
         256,
         "the same, BK = 16",
@@ -252,7 +252,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         11,
         "sgemm_11_tuned_shared_global_float4",
-        "sgemm/sgemm_11_tuned_shared",
+        "ladder/sgemm_11_tuned_shared",
         Tile::block(128, 128, 16).thread(8, 8),
         256,
         "the same, float4 from global memory",
@@ -260,7 +260,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         11,
         "sgemm_11_tuned_shared",
-        "sgemm/sgemm_11_tuned_shared",
+        "ladder/sgemm_11_tuned_shared",
         Tile::block(128, 128, 16).thread(8, 8),
         256,
         "the same, float4 from shared memory too",
@@ -268,7 +268,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         11,
         "sgemm_11_tuned_shared_extra_shared",
-        "sgemm/sgemm_11_tuned_shared",
+        "ladder/sgemm_11_tuned_shared",
         Tile::block(128, 128, 16).thread(8, 8),
         256,
         "the same, with 16 KiB of shared memory unused",
@@ -276,7 +276,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         11,
         "sgemm_11_tuned_shared_more_registers",
-        "sgemm/sgemm_11_tuned_shared",
+        "ladder/sgemm_11_tuned_shared",
         Tile::block(128, 128, 16).thread(8, 8),
         256,
         "float4 throughout, one block a multiprocessor",
@@ -284,7 +284,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         12,
         "sgemm_12_double_buffered",
-        "sgemm/sgemm_12_double_buffered",
+        "ladder/sgemm_12_double_buffered",
         Tile::block(128, 128, 8).thread(8, 8).stages(2),
         256,
         "two tiles in shared memory, loads ahead of products",
@@ -292,7 +292,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled",
-        "sgemm/sgemm_13_warp_tiled",
+        "ladder/sgemm_13_warp_tiled",
         Tile::block(128, 256, 8).warp(32, 128).thread(8, 16).stages(2),
         256,
         "block, warp and thread tiles",
@@ -300,7 +300,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_w64x64",
-        "sgemm/sgemm_13_warp_tiled",
+        "ladder/sgemm_13_warp_tiled",
         Tile::block(128, 256, 8).warp(64, 64).thread(8, 16).stages(2),
         256,
         "the same, warps of 64 × 64",
@@ -308,7 +308,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128",
-        "sgemm/sgemm_13_warp_tiled",
+        "ladder/sgemm_13_warp_tiled",
         Tile::block(128, 128, 8).warp(64, 64).thread(8, 16).stages(2),
         128,
         "the same, 128 × 128",
@@ -316,7 +316,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_128x128_t8x8",
-        "sgemm/sgemm_13_warp_tiled",
+        "ladder/sgemm_13_warp_tiled",
         Tile::block(128, 128, 8).warp(64, 32).thread(8, 8).stages(2),
         256,
         "the same, 8 × 8 a thread",
@@ -324,7 +324,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         13,
         "sgemm_13_warp_tiled_64x64",
-        "sgemm/sgemm_13_warp_tiled",
+        "ladder/sgemm_13_warp_tiled",
         Tile::block(64, 64, 8).warp(32, 32).thread(4, 8).stages(2),
         128,
         "the same, 64 × 64",
@@ -332,7 +332,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined",
-        "sgemm/sgemm_14_async_pipelined",
+        "ladder/sgemm_14_async_pipelined",
         Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
         256,
         "copies to shared memory without registers, three stages",
@@ -341,7 +341,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     KernelSpec::rung(
         14,
         "sgemm_14_async_pipelined_128x128",
-        "sgemm/sgemm_14_async_pipelined",
+        "ladder/sgemm_14_async_pipelined",
         Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
         128,
         "the same, 128 × 128",
