@@ -170,6 +170,7 @@ impl<'a> Room<'a> {
                 transposed: handed.each_ref().map(|handed| handed.transposed),
                 strides: handed.each_ref().map(|handed| handed.batch_stride),
                 addresses: [a, b, d],
+                dtype: DType::F32,
                 precision,
                 alpha: 1.0,
                 beta: 0.0,

@@ -245,7 +245,8 @@ impl KernelSpec {
             };
             let longest = MAX_TMA_STRIDE / problem.dtype().size() as i64;
             let outside = |stride: &i64| !(0..longest).contains(stride);
-            if let Some(stride) = [&problem.a, &problem.b].into_iter().flat_map(strides).find(outside) {
+            let through_tma = [Some(&problem.a), Some(&problem.b), self.d_box.map(|_| &problem.d)];
+            if let Some(stride) = through_tma.into_iter().flatten().flat_map(strides).find(outside) {
                 return Some(Refusal::TmaStride(stride));
             }
         }

@@ -14,14 +14,17 @@ pub enum Arithmetic {
     Tf32x3,
     /// One TF32 product on tensor cores.
     Tf32,
+    /// One product of 16-bit numbers on tensor cores, exact, with an FP32 running sum.
+    Half,
 }
 
 impl Arithmetic {
     /// Whether a problem of this precision may be computed so.
     pub const fn serves(self, precision: Precision) -> bool {
         match precision {
-            Precision::Fp32Strict => matches!(self, Arithmetic::Ffma),
-            Precision::Fp32 => matches!(self, Arithmetic::Ffma | Arithmetic::Tf32x3),
+            // Precision is about FP32 factors: what 16-bit ones lose is lost before.
+            Precision::Fp32Strict => matches!(self, Arithmetic::Ffma | Arithmetic::Half),
+            Precision::Fp32 => matches!(self, Arithmetic::Ffma | Arithmetic::Tf32x3 | Arithmetic::Half),
             Precision::Tf32 => true,
         }
     }
@@ -105,7 +108,7 @@ pub enum Grid {
     Tiles,
     /// `(units, 1, 1)`: the kernel finds out which unit a block is.
     Units,
-    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`, and
+    /// `(min(units, blocks that the multiprocessors hold), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`, and
     /// with stream-K as many blocks as that says.
     Persistent,
     /// Clusters of two blocks whose tiles are neighbours along this side, and go on to further pairs:
@@ -193,6 +196,8 @@ pub struct KernelSpec {
     pub file: &'static str,
     /// What this step does, in a few words.
     pub summary: &'static str,
+    /// The kernel whose costs it has: itself, or one that differs in the type of its elements only.
+    pub costs: &'static str,
     /// Rung or production kernel.
     pub role: Role,
     /// What an element is.
@@ -219,6 +224,10 @@ pub struct KernelSpec {
     pub tma_boxes: Option<[TmaBox; 2]>,
     /// Whether it may be started early, as those, without reading through the copy engine.
     pub waits: bool,
+    /// For kernels that store D by TMA where its rows start on 16 bytes: the box. Those that read by TMA get a third tensor map.
+    pub d_box: Option<TmaBox>,
+    /// Blocks that a multiprocessor holds of a persistent kernel.
+    pub blocks_per_multiprocessor: u32,
     /// What it demands.
     pub needs: Needs,
     /// Compute capabilities on which the compiler may spill registers.

@@ -116,8 +116,9 @@ impl TensorMap {
 }
 
 impl Plan {
-    /// What TMA has to know of A and B, for a kernel that reads them through it.
-    pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 2]> {
+    /// What TMA has to know of A, B and D, for a kernel that reads A and B through it. One that stores D through it does so where
+    /// D has the type of its factors and rows that start on 16 bytes; elsewhere the third map is A's, which nobody looks at.
+    pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 3]> {
         let [box_a, box_b] = self.kernel.tma_boxes?;
         let problem = &self.problem;
         let (accesses, types) = (problem.accesses(), problem.types);
@@ -139,24 +140,16 @@ impl Plan {
             )
             .rounded(self.kernel.arithmetic == Arithmetic::Tf32)
         };
-        Some([
-            map(
-                &problem.a,
-                accesses.a,
-                types.a,
-                [problem.m, problem.k],
-                at.operands.a,
-                box_a,
-            ),
-            map(
-                &problem.b,
-                accesses.b,
-                types.b,
-                [problem.k, problem.n],
-                at.operands.b,
-                box_b,
-            ),
-        ])
+        let sizes = [[problem.m, problem.k], [problem.k, problem.n], [problem.m, problem.n]];
+        let a = map(&problem.a, accesses.a, types.a, sizes[0], at.operands.a, box_a);
+        let b = map(&problem.b, accesses.b, types.b, sizes[1], at.operands.b, box_b);
+        let d = match self.kernel.d_box {
+            Some(box_d) if types.d == types.a && accesses.d == Access::RowVector => {
+                map(&problem.d, accesses.d, types.d, sizes[2], at.operands.d, box_d)
+            }
+            _ => a,
+        };
+        Some([a, b, d])
     }
 }
 

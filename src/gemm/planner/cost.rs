@@ -194,6 +194,7 @@ impl DeviceInfo {
             Arithmetic::Ffma => 2 * self.fp32_lanes(),
             Arithmetic::Tf32 => self.tf32_flops_per_clock(),
             Arithmetic::Tf32x3 => self.tf32_flops_per_clock() / 3,
+            Arithmetic::Half => 2 * self.tf32_flops_per_clock(),
         };
         a_clock as f64 * self.clock_mhz as f64
     }

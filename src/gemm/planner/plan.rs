@@ -92,7 +92,7 @@ impl Plan {
             ],
             (Grid::Units | Grid::Persistent, Cut::Cluster(slices)) => [units * slices, 1, 1],
             (Grid::Units, _) => [units, 1, 1],
-            (Grid::Persistent, _) => [units.min(sms), 1, 1],
+            (Grid::Persistent, _) => [units.min(sms * spec.blocks_per_multiprocessor), 1, 1],
             (Grid::Pairs(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
         };
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;

@@ -520,7 +520,8 @@ fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
         left /= problem.batch_dims[dim];
     }
     problem.precision = Precision::ALL[rng.random_range(0..3)];
-    problem.types = ElementTypes::all_of([DType::F32, DType::F32, DType::F64][rng.random_range(0..3)]);
+    let dtypes = [DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16];
+    problem.types = ElementTypes::all_of(dtypes[rng.random_range(0..dtypes.len())]);
     problem.epilogue.bias = rng.random();
     problem.epilogue.c = rng.random::<bool>().then(|| layout(rng, m, n));
     problem.epilogue.residual = rng.random::<bool>().then(|| layout(rng, m, n));

@@ -47,6 +47,7 @@ impl KernelSpec {
             name,
             file,
             summary,
+            costs: name,
             role: Role::Rung(number),
             dtype: DType::F32,
             arithmetic: Arithmetic::Ffma,
@@ -59,6 +60,8 @@ impl KernelSpec {
             chains: 1,
             tma_boxes: None,
             waits: false,
+            d_box: None,
+            blocks_per_multiprocessor: 1,
             needs: Needs::ANY,
             may_spill_on: &[],
         }

@@ -5,13 +5,26 @@ mod families;
 mod ffma;
 mod ffma_sm90;
 mod gemv;
+mod half;
 mod ladder;
 mod tensor_core;
 
 use super::spec::KernelSpec;
 use crate::error::{Error, Result};
 
-const GROUPS: [&[KernelSpec]; 5] = [ladder::ROWS, gemv::ROWS, ffma::ROWS, tensor_core::ROWS, ffma_sm90::ROWS];
+const GROUPS: [&[KernelSpec]; 11] = [
+    ladder::ROWS,
+    gemv::ROWS,
+    ffma::ROWS,
+    tensor_core::ROWS,
+    ffma_sm90::ROWS,
+    half::F16_MMA,
+    half::F16_SM90,
+    half::F16_GEMV,
+    half::BF16_MMA,
+    half::BF16_SM90,
+    half::BF16_GEMV,
+];
 
 const ROWS: usize = {
     let (mut rows, mut group) = (0, 0);
