@@ -4,7 +4,8 @@
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, Needs, Role};
 use candle_sgemm::gemm::{
-    Access, Activation, Costs, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, MAX_BATCH_DIMS, TABLE,
+    Access, Activation, Costs, DType, ElementTypes, GemmProblem, KernelSpec, OperandLayout, Plan, Precision,
+    MAX_BATCH_DIMS, TABLE,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -36,7 +37,7 @@ const PURPOSES: &[(&str, &str)] = &[
 ];
 
 /// So many are drawn; `CANDLE_SGEMM_TEST_PROBLEMS=100000` looks further for a row that seems to be of no use.
-const PROBLEMS: usize = 12_000;
+const PROBLEMS: usize = 16_000;
 
 /// What keeps the planner from its first choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,8 +168,9 @@ fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> Gemm
         None => OperandLayout::col_major(rows),
     };
     let mut problem = GemmProblem::new(m, n, k, layout(spec.needs.a, m, k), layout(spec.needs.b, k, n));
+    problem.types = ElementTypes::all_of(spec.dtype);
     problem.precision = match spec.arithmetic {
-        Arithmetic::Ffma => Precision::Fp32Strict,
+        Arithmetic::Ffma | Arithmetic::Half => Precision::Fp32Strict,
         Arithmetic::Tf32x3 => Precision::Fp32,
         Arithmetic::Tf32 => Precision::Tf32,
     };
@@ -196,6 +198,9 @@ fn problem(rng: &mut StdRng) -> GemmProblem {
     };
     let mut problem = GemmProblem::new(m, n, k, a, b);
     problem.precision = *Precision::ALL.choose(rng).unwrap();
+    if rng.random_range(0..3) == 0 {
+        problem.types = ElementTypes::all_of(*[DType::F16, DType::BF16].choose(rng).unwrap());
+    }
     if rng.random_range(0..4) == 0 {
         let batch = size(rng, 512);
         batched(&mut problem, batch, rng.random_range(0..4) == 0);

@@ -224,7 +224,7 @@ pub struct KernelSpec {
     pub tma_boxes: Option<[TmaBox; 2]>,
     /// Whether it may be started early, as those, without reading through the copy engine.
     pub waits: bool,
-    /// For kernels that store D by TMA where its rows start on 16 bytes: the box. Those that read by TMA get a third tensor map.
+    /// For kernels that store D by TMA where its rows start on 16 bytes: the box.
     pub d_box: Option<TmaBox>,
     /// Blocks that a multiprocessor holds of a persistent kernel.
     pub blocks_per_multiprocessor: u32,
@@ -242,6 +242,15 @@ impl KernelSpec {
                 WorkQueue::of(problem, self.tile.bn, self.tile.bk, longest, device.sm_count.max(1))
             }
             _ => None,
+        }
+    }
+
+    /// Tensor maps that it takes beside the arguments: of A and B, and, if it multiplies numbers of 16 bits, of D.
+    pub const fn tensor_maps(&self) -> usize {
+        match (self.tma_boxes, self.arithmetic) {
+            (None, _) => 0,
+            (Some(_), Arithmetic::Half) => 3,
+            (Some(_), _) => 2,
         }
     }
 

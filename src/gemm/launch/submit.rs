@@ -14,6 +14,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
+/// Of A, B and D.
+const MAX_TENSOR_MAPS: usize = 3;
+
 /// Queues `plan` on `stream` and returns at once.
 ///
 /// Nothing is synchronised and memory is only allocated in stream order, so a launch can be captured into a CUDA graph, the
@@ -91,17 +94,21 @@ unsafe fn launch_in(
     }
     let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
     // Kernels that read A and B through TMA take their tensor maps beside the arguments.
-    let mut maps = match plan.tensor_maps(&here) {
-        Some([a, b, d]) => Some([a.encode()?, b.encode()?, d.encode()?]),
-        None => None,
-    };
+    let mut maps = [sys::CUtensorMap { opaque: [0; 16] }; MAX_TENSOR_MAPS];
+    let described = plan.tensor_maps(&here);
+    for (map, described) in maps
+        .iter_mut()
+        .zip(described.iter().flatten())
+        .take(kernel.tensor_maps())
+    {
+        *map = described.encode()?;
+    }
     let mut args: GemmArgs = plan.args(&here, alpha, beta, workspace.address);
     args.epoch = next_epoch();
-    let mut parameters = [std::ptr::from_mut(&mut args).cast(), null_mut(), null_mut(), null_mut()];
-    if let Some([a, b, d]) = &mut maps {
-        parameters[1] = std::ptr::from_mut(a).cast();
-        parameters[2] = std::ptr::from_mut(b).cast();
-        parameters[3] = std::ptr::from_mut(d).cast();
+    let mut parameters = [null_mut(); 1 + MAX_TENSOR_MAPS];
+    parameters[0] = std::ptr::from_mut(&mut args).cast();
+    for (parameter, map) in parameters[1..].iter_mut().zip(&mut maps).take(kernel.tensor_maps()) {
+        *parameter = std::ptr::from_mut(map).cast();
     }
     // Kernels that use TMA wait by themselves for the kernels before them, so they may get ready meanwhile.
     let early = kernel.starts_early() && early_starts(context.info());
@@ -119,7 +126,7 @@ unsafe fn launch_in(
         attrs: attributes[first..].as_mut_ptr(),
         numAttrs: u32::from(plan.cluster() > 1) + u32::from(early),
     };
-    // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has TMA boxes, two tensor maps or three, all by value,
+    // SAFETY: a kernel of the table takes one `GemmArgs` and as many tensor maps as its row says, all by value,
     // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller
     // vouched for.
     unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }

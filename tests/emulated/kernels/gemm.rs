@@ -294,7 +294,7 @@ impl Case {
         launch.watch = self.watch;
         launch.resident = 1 + rng.random_range(0..8usize);
         if let Some(maps) = plan.tensor_maps(&here) {
-            launch.params.extend(maps.iter().map(map));
+            launch.params.extend(maps[..plan.kernel.tensor_maps()].iter().map(map));
         }
         let ran = run(module, &launch, &mut memory, schedule)?;
         report.warp_instructions += ran.warp_instructions;
