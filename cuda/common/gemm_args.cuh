@@ -48,6 +48,15 @@ enum Combine : uint16_t {
     kMultiply = 1,
 };
 
+// What an element is. A kernel is for one type of A and B; where it says so, C, D, bias and residual may be of another. The
+// numbers are the ABI: src/gemm/launch/args.rs has them too.
+enum ElementType : uint8_t {
+    kF32 = 0,
+    kF64 = 1,
+    kF16 = 2,
+    kBF16 = 3,
+};
+
 struct GemmOperand {
     void* data;                             // device address of the element (0, 0) of the first matrix
     int64_t row_stride;                     // elements between (i, j) and (i + 1, j)
@@ -80,10 +89,12 @@ struct GemmArgs {
     Combine combine;
     const float* alpha_at;   // where α lies in device memory, to be read by the kernel; nullptr: `alpha` counts
     const float* beta_at;    // likewise, β
+    ElementType a_type, b_type, c_type, d_type, bias_type, residual_type;
+    uint16_t reserved;       // 0
 };
 
 static_assert(sizeof(GemmOperand) == 56, "src/gemm/launch/args.rs mirrors this layout");
-static_assert(sizeof(GemmArgs) == 400, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(sizeof(GemmArgs) == 408, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, bias) == 280, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, m) == 312, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, batch_dims) == 328, "src/gemm/launch/args.rs mirrors this layout");
@@ -92,6 +103,7 @@ static_assert(offsetof(GemmArgs, a_access) == 364, "src/gemm/launch/args.rs mirr
 static_assert(offsetof(GemmArgs, activation) == 368, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, residual_access) == 380, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, alpha_at) == 384, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, a_type) == 400, "src/gemm/launch/args.rs mirrors this layout");
 
 // Elements from the first matrix of an operand to the `batch`-th one (row-major over batch_dims).
 __device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const GemmOperand& operand, int batch) {

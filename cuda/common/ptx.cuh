@@ -22,6 +22,43 @@ __device__ __forceinline__ float reciprocal(float x) {
     return result;
 }
 
+// 2^x with a relative error of at most 2^-22.5; results below 2^-126 become 0. PTX: "ex2".
+__device__ __forceinline__ float exp2_approximate(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+// ---- numbers of 16 bits (sm_80). PTX: "cvt" -------------------------------------------------------------------------
+
+enum class Half { kF16, kBF16 };   // IEEE's binary16; the upper half of an FP32 number
+
+// The first of two neighbours in memory is the low half of a word.
+template <Half TYPE>
+__device__ __forceinline__ float low_to_float(uint32_t pair) {
+    if constexpr (TYPE == Half::kBF16) return __uint_as_float(pair << 16);
+    float result;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(result) : "r"(pair));
+    return result;
+}
+
+template <Half TYPE>
+__device__ __forceinline__ float high_to_float(uint32_t pair) {
+    if constexpr (TYPE == Half::kBF16) return __uint_as_float(pair & 0xFFFF0000u);
+    float result;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, high;\n}" : "=f"(result) : "r"(pair));
+    return result;
+}
+
+// Both rounded to nearest even; what is too large becomes infinite.
+template <Half TYPE>
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+    uint32_t pair;
+    if constexpr (TYPE == Half::kBF16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
 // ---- cp.async (sm_80): global to shared memory without registers. PTX: "cp.async" ------------------------------
 
 // Copies 16 bytes, bypassing L1. Only the first `valid_bytes` are read; the rest of the 16 becomes zero.
@@ -36,7 +73,7 @@ __device__ __forceinline__ void cp_async_16_prefetch_256(void* shared, const voi
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
 }
 
-// Copies 4 bytes; with `valid_bytes` 0 nothing is read and the 4 bytes become zero.
+// Copies 4 bytes. Only the first `valid_bytes` are read; the rest of the 4 becomes zero.
 __device__ __forceinline__ void cp_async_4(void* shared, const void* global, int valid_bytes = 4) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
@@ -94,6 +131,13 @@ __device__ __forceinline__ float4 load_streaming(const float* address) {
     float4 value;
     asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address));
+    return value;
+}
+
+__device__ __forceinline__ uint4 load_streaming(const uint16_t* address) {
+    uint4 value;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "l"(address));
     return value;
 }
 
@@ -155,6 +199,42 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// D (16 × 8, FP32) ← A (16 × 16) · B (16 × 8) + D, of 16-bit numbers, two neighbours in k a register.
+//
+// Lane 4·g + t holds of A the pairs from (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8) in that order, of B those from (2t, g)
+// and (2t + 8, g), and of D what it holds above.
+template <Half TYPE>
+__device__ __forceinline__ void mma_half(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                         uint32_t b1) {
+    if constexpr (TYPE == Half::kBF16) {
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    } else {
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    }
+}
+
+// ---- 8 × 8 matrices of 16-bit numbers (sm_75; stores sm_90). PTX: "ldmatrix", "stmatrix" -----------------------------
+//
+// Lane 8·i + r gives the address of row r of matrix i, 16 bytes. Lane 4·g + t then holds of each the elements (g, 2t) and
+// (g, 2t + 1), or with TRANSPOSED (2t, g) and (2t + 1, g).
+
+template <bool TRANSPOSED>
+__device__ __forceinline__ void load_matrices(uint32_t (&matrices)[4], uint32_t shared) {
+    if constexpr (TRANSPOSED) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3]) : "r"(shared) : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3]) : "r"(shared) : "memory");
+    }
 }
 
 // ---- shared memory by its 32-bit address. PTX: "ld.shared" -----------------------------------------------------
@@ -307,6 +387,16 @@ __device__ __forceinline__ void tma_load_5d_multicast(void* shared, const void* 
         : "memory");
 }
 
+__device__ __forceinline__ void tma_store_5d(const void* map, uint32_t shared, int x, int y, int z, int v, int w) {
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
+                 ::"l"(map), "r"(shared), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w) : "memory");
+}
+
+__device__ __forceinline__ void store_matrices(uint32_t shared, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 // ---- clusters (sm_90). PTX: "barrier.cluster", "mapa" ----------------------------------------------------------
 
 __device__ __forceinline__ uint32_t cluster_rank() {
@@ -350,6 +440,11 @@ __device__ __forceinline__ uint32_t cluster_address(const void* pointer, uint32_
 // halves the speed of a pipeline that arrives once a stage, and the copy engine's own completion needs no such order.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(barrier, rank)) : "memory");
+}
+
+// The same for an address that cluster_address() gave.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t address) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
 }
 
 __device__ __forceinline__ float load_cluster(uint32_t address) {
@@ -398,6 +493,13 @@ __device__ __forceinline__ uint64_t wgmma_descriptor_swizzle128(uint32_t shared)
     constexpr uint64_t kGroupStride = static_cast<uint64_t>(1024 >> 4) << 32;
     constexpr uint64_t kUnusedLeadingStride = 1ull << 16;
     return kSwizzle128 | kGroupStride | kUnusedLeadingStride | ((shared & 0x3FFFF) >> 4);
+}
+
+// The same of an operand of 16-bit numbers whose rows lie side by side (MN-major): each row of 128 bytes has one k of 64 rows,
+// 8 of k (1024 bytes) a group, and the next 64 rows begin 8192 bytes further: boxes of 64 × 64.
+__device__ __forceinline__ uint64_t wgmma_descriptor_swizzle128_rows(uint32_t shared) {
+    constexpr uint64_t kUnusedLeadingStride = 1ull << 16, kBoxStride = static_cast<uint64_t>(8192 >> 4) << 16;
+    return wgmma_descriptor_swizzle128(shared) - kUnusedLeadingStride + kBoxStride;
 }
 
 // Orders the warpgroup's earlier register and shared-memory accesses before the wgmma that follow.

@@ -42,4 +42,11 @@ extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args)
     *out++ = args.combine;
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.alpha_at));
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.beta_at));
+    *out++ = args.a_type;
+    *out++ = args.b_type;
+    *out++ = args.c_type;
+    *out++ = args.d_type;
+    *out++ = args.bias_type;
+    *out++ = args.residual_type;
+    *out++ = args.reserved;
 }
