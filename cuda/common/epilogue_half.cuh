@@ -70,7 +70,7 @@ __device__ __forceinline__ void activate_quickly(Activation activation, float (&
         case kGeluTanh: return activate_quickly<kGeluTanh>(x);
         case kGeluErf: return activate_quickly<kGeluErf>(x);
         case kSilu: return activate_quickly<kSilu>(x);
-        case kTanh: return activate_in_turn(kTanh, x);   // long code
+        case kTanh: return activate_quickly<kTanh>(x);
         case kSigmoid: return activate_quickly<kSigmoid>(x);
         default: return;
     }
@@ -193,6 +193,19 @@ struct HalfEpilogue {
                     d.store_pair(line + i * 2, args.n - col - i * 2, x[i + half * 2], x[i + half * 2 + 1]);
             }
         }
+    }
+
+    // The whole epilogue of one element, which is inside.
+    __device__ __forceinline__ void store_element(const GemmArgs& args, int row, int col, float acc) const {
+        float x[1] = {scalars.scale(acc)};
+        if (c.data != nullptr) x[0] = fmaf(scalars.beta, c.load(c.place(row, col)), x[0]);
+        if (bias.data != nullptr) x[0] += bias.load(col * bias.col_stride);
+        activate_quickly(args.activation, x);
+        if (residual.data != nullptr) {
+            const float by = residual.load(residual.place(row, col));
+            x[0] = args.combine == kMultiply ? x[0] * by : x[0] + by;
+        }
+        d.store(d.place(row, col), x[0]);
     }
 
 private:
