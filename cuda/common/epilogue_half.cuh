@@ -76,6 +76,22 @@ __device__ __forceinline__ void activate_quickly(Activation activation, float (&
     }
 }
 
+// Hands out values part by part: visit(number of the part, its values). They pass by like a drum, so that there is one copy of
+// what visit does, which the instruction cache keeps.
+template <int PART, int COUNT, typename VISIT>
+__device__ __forceinline__ void in_turn(float (&x)[COUNT], const VISIT& visit) {
+    static_assert(COUNT % PART == 0, "every turn of the drum has a part");
+#pragma unroll 1
+    for (int part = 0; part < COUNT / PART; ++part) {
+        float now[PART];
+#pragma unroll
+        for (int i = 0; i < PART; ++i) now[i] = x[i];
+#pragma unroll
+        for (int i = 0; i + PART < COUNT; ++i) x[i] = x[i + PART];
+        visit(part, now);
+    }
+}
+
 // ---- operands of either type ---------------------------------------------------------------------------------------
 
 // C, the residual, the bias or D, from the first element of a matrix on.
