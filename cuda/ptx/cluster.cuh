@@ -54,6 +54,11 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* barrier, uint3
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(barrier, rank)) : "memory");
 }
 
+// The same for an address that cluster_address() gave.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t address) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
+}
+
 __device__ __forceinline__ float load_cluster(uint32_t address) {
     float value;
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");

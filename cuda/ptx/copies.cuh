@@ -21,7 +21,7 @@ __device__ __forceinline__ void cp_async_16_prefetch_256(void* shared, const voi
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
 }
 
-// Copies 4 bytes; with `valid_bytes` 0 nothing is read and the 4 bytes become zero.
+// Copies 4 bytes. Only the first `valid_bytes` are read; the rest of the 4 becomes zero.
 __device__ __forceinline__ void cp_async_4(void* shared, const void* global, int valid_bytes = 4) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
@@ -106,6 +106,11 @@ __device__ __forceinline__ void tma_load_5d_multicast(void* shared, const void* 
         ::"r"(shared_address(shared)), "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w),
           "h"(blocks)
         : "memory");
+}
+
+__device__ __forceinline__ void tma_store_5d(const void* map, uint32_t shared, int x, int y, int z, int v, int w) {
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
+                 ::"l"(map), "r"(shared), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w) : "memory");
 }
 
 #endif  // sm_90

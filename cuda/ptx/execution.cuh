@@ -13,6 +13,13 @@ __device__ __forceinline__ float reciprocal(float x) {
     return result;
 }
 
+// 2^x with a relative error of at most 2^-22.5; results below 2^-126 become 0. PTX: "ex2".
+__device__ __forceinline__ float exp2_approximate(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 // ---- for the compiler alone ----------------------------------------------------------------------------------------
 
 // Returns its argument, which the compiler must take for a new number: what is computed from it stays inside a loop

@@ -43,6 +43,13 @@ __device__ __forceinline__ float4 load_streaming(const float* address) {
     return value;
 }
 
+__device__ __forceinline__ uint4 load_streaming(const uint16_t* address) {
+    uint4 value;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "l"(address));
+    return value;
+}
+
 // ---- data and flags that blocks exchange. PTX: "ld", "st", cache operator .cg; .acquire, .release ---------------
 
 // Reads 16 bytes past the L1, whose lines may be older than what another block wrote. The address may be one of shared

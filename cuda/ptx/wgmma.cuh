@@ -25,6 +25,13 @@ __device__ __forceinline__ uint64_t wgmma_descriptor_swizzle128(uint32_t shared)
     return kSwizzle128 | kGroupStride | kUnusedLeadingStride | ((shared & 0x3FFFF) >> 4);
 }
 
+// The same of an operand of 16-bit numbers whose rows lie side by side (MN-major): each row of 128 bytes has one k of 64 rows,
+// 8 of k (1024 bytes) a group, and the next 64 rows begin 8192 bytes further: boxes of 64 × 64.
+__device__ __forceinline__ uint64_t wgmma_descriptor_swizzle128_rows(uint32_t shared) {
+    constexpr uint64_t kUnusedLeadingStride = 1ull << 16, kBoxStride = static_cast<uint64_t>(8192 >> 4) << 16;
+    return wgmma_descriptor_swizzle128(shared) - kUnusedLeadingStride + kBoxStride;
+}
+
 // Orders the warpgroup's earlier register and shared-memory accesses before the wgmma that follow.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
