@@ -1,5 +1,5 @@
 //! Numbers that stand both in Rust and in CUDA are the same. Reads the sources; needs neither nvcc nor a GPU. Threads and shared
-//! memory of kernels, which templates compute, are compared by `kernel_resources`, and the layout of arguments where they are
+//! memory of kernels, which templates compute, are compared by `kernel_sources`, and the layout of arguments where they are
 //! declared.
 
 use candle_sgemm::gemm::kernel::spec::SplitK;

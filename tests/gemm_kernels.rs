@@ -738,7 +738,7 @@ fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
             .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
-            .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
+            .filter(|plan| plan.kernel.supports_pdl() || plan.repacks != [None; 2])
             .filter(|plan| rows == size || plan.kernel.needs.max_m > 0);
         for plan in plans.step_by(every()) {
             let mut chain = |step_by_step: bool| {

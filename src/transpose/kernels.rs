@@ -160,7 +160,7 @@ pub struct TransposeKernel {
     /// The element sizes that it is compiled for.
     pub instances: &'static [Instance],
     /// Whether it may be started before the kernels before it on the stream have ended: it waits for them itself.
-    pub starts_early: bool,
+    pub supports_pdl: bool,
     /// What it demands.
     pub needs: Needs,
     /// When the planner takes it.
@@ -316,7 +316,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: false,
         instances: instances!("copy_01_plain"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs::NOTHING,
         choice: Choice::ByNameOnly,
     },
@@ -329,7 +329,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: false,
         instances: instances!("copy_02_shared"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs::NOTHING,
         choice: Choice::ByNameOnly,
     },
@@ -342,7 +342,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Runs { elements: 1024 },
         walk_rows: false,
         instances: instances!("copy_03_rows"; 1 => 1 by 1024, 256; 2 => 1 by 1024, 256; 4 => 1 by 1024, 256; 8 => 1 by 1024, 256; 16 => 1 by 1024, 256;),
-        starts_early: true,
+        supports_pdl: true,
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 1,
@@ -359,7 +359,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Runs { elements: 512 },
         walk_rows: false,
         instances: instances!("copy_03_rows_two"; 1 => 1 by 512, 256; 2 => 1 by 512, 256; 4 => 1 by 512, 256; 8 => 1 by 512, 256; 16 => 1 by 512, 256;),
-        starts_early: true,
+        supports_pdl: true,
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 2,
@@ -376,7 +376,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: false,
         instances: instances!("transpose_01_naive"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs::NOTHING,
         choice: Choice::ByNameOnly,
     },
@@ -389,7 +389,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: false,
         instances: instances!("transpose_02_shared"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs::NOTHING,
         choice: Choice::ByNameOnly,
     },
@@ -402,7 +402,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: true,
         instances: instances!("transpose_03_padded"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256; 16 => 32 by 32, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs::NOTHING,
         choice: Choice::Preferred {
             order: 7,
@@ -419,7 +419,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: false,
         instances: instances!("transpose_04_diagonal"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs::NOTHING,
         choice: Choice::ByNameOnly,
     },
@@ -432,7 +432,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: true,
         instances: instances!("transpose_05_swizzled"; 1 => 128 by 128, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs {
             unit_strides: true,
             aligned: true,
@@ -453,7 +453,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: true,
         instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752, from Threshold::Bytes(8 << 20); 2 => 64 by 64, 64, shared 43008, from Threshold::Bytes(6 << 20); 4 => 64 by 64, 256, shared 65536, from Threshold::BeyondL2; 8 => 32 by 32, 256, shared 43008, from Threshold::BeyondL2;),
-        starts_early: true,
+        supports_pdl: true,
         needs: Needs {
             only_capability: Some(90),
             unit_strides: true,
@@ -476,7 +476,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Shifted,
         walk_rows: true,
         instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from Threshold::BeyondL2;),
-        starts_early: true,
+        supports_pdl: true,
         needs: Needs {
             unit_strides: true,
             ..Needs::NOTHING
@@ -496,7 +496,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::FewRows,
         walk_rows: true,
         instances: instances!("transpose_08_few_rows"; 1 => 0 by 0, 256; 2 => 0 by 0, 256; 4 => 0 by 0, 256; 8 => 0 by 0, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs {
             unit_strides: true,
             ..Needs::NOTHING
@@ -516,7 +516,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::FewCols,
         walk_rows: true,
         instances: instances!("transpose_09_few_cols"; 1 => 0 by 0, 256; 2 => 0 by 0, 256; 4 => 0 by 0, 256; 8 => 0 by 0, 256;),
-        starts_early: false,
+        supports_pdl: false,
         needs: Needs {
             unit_strides: true,
             ..Needs::NOTHING
@@ -536,7 +536,7 @@ pub const TABLE: &[TransposeKernel] = &[
         tiling: Tiling::Tiles,
         walk_rows: true,
         instances: instances!("transpose_10_registers"; 1 => 128 by 128, 64; 2 => 64 by 64, 64; 4 => 32 by 64, 64; 8 => 32 by 16, 64;),
-        starts_early: true,
+        supports_pdl: true,
         needs: Needs {
             unit_strides: true,
             aligned: true,

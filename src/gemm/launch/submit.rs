@@ -111,7 +111,7 @@ unsafe fn launch_in(
         *parameter = std::ptr::from_mut(map).cast();
     }
     // Kernels that use TMA wait by themselves for the kernels before them, so they may get ready meanwhile.
-    let early = kernel.starts_early() && early_starts(context.info());
+    let early = kernel.supports_pdl() && early_starts(context.info());
     let mut attributes = [clusters_of(plan.cluster()), early_start()];
     let first = usize::from(plan.cluster() == 1);
     let config = sys::CUlaunchConfig {

@@ -74,20 +74,20 @@ impl Work {
             Arithmetic::Tf32x3 if problem.k < SHORT_SUM => 4.0 / 3.0,
             _ => 1.0,
         };
-        let pairs = matches!(spec.grid, Grid::Pairs(_));
+        let pairs = matches!(spec.grid, Grid::Clusters(_));
         let blocks = spec
             .units(problem)
             .saturating_mul(if pairs { 2 } else { split_k as usize });
         // Blocks of a pair fetch one half each of what they share.
         let lines = match spec.grid {
-            Grid::Pairs(Side::M) => tile.bm as f64 + tile.bn as f64 / 2.0,
-            Grid::Pairs(Side::N) => tile.bm as f64 / 2.0 + tile.bn as f64,
+            Grid::Clusters(Side::M) => tile.bm as f64 + tile.bn as f64 / 2.0,
+            Grid::Clusters(Side::N) => tile.bm as f64 / 2.0 + tile.bn as f64,
             _ => f64::from(tile.bm + tile.bn),
         };
         let fetched = lines * f64::from(k_slice) * blocks as f64 * problem.dtype().size() as f64;
         let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
-            (Grid::Pairs(Side::M), [m, n]) => [m.div_ceil(2), n],
-            (Grid::Pairs(Side::N), [m, n]) => [m, n.div_ceil(2)],
+            (Grid::Clusters(Side::M), [m, n]) => [m.div_ceil(2), n],
+            (Grid::Clusters(Side::N), [m, n]) => [m, n.div_ceil(2)],
             (_, tiles) => tiles,
         };
         let elements = |operand: &OperandLayout, rows: usize, cols: usize| {
@@ -114,7 +114,7 @@ impl Work {
             l2_us: fetched / (L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz) * f64::from(device.sm_count.max(1))),
             ragged: problem.accesses().d != Access::RowVector,
             exchanges: spec.tma_boxes.is_some() && split_k > 1,
-            starts_early: spec.starts_early() && device.has_early_starts(),
+            starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
             repacks: repacks.map(|repack| {
                 let repack = repack?;

@@ -411,7 +411,7 @@ fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none
         assert!(plan.kernel.name == "ffma_64x64" && plan.cluster() <= most, "{plan}");
     }
     let mut refused = 0;
-    for spec in TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Pairs(_))) {
+    for spec in TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Clusters(_))) {
         if spec.refusal(&with(Precision::Tf32), &DeviceInfo::H100).is_some() {
             continue;
         }

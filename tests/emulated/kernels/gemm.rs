@@ -282,7 +282,7 @@ impl Case {
         launch.grid = plan.grid;
         launch.cluster = [plan.cluster(), 1, 1];
         launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
-        launch.early = kernel.starts_early() && self.target.starts_early();
+        launch.early = kernel.supports_pdl() && self.target.starts_early();
         if matches!(plan.cut, Cut::StreamK(_)) && workspace > 0 {
             // Blocks draw their numbers as they start. A launch starts early only when all blocks of the one before it have
             // started, and so drawn; the last of them has set the counter back.
