@@ -7,6 +7,7 @@ use candle_sgemm::gemm::planner::cost::SHORT_SUM;
 use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET_BYTES};
 use candle_sgemm::gemm::{Access, Activation, Combine, MAX_BATCH_DIMS, TABLE};
 use candle_sgemm::transpose::args::MAX_OUTER_DIMS;
+use candle_sgemm::transpose::kernels::{MAX_NARROW, NARROW_TILE_BYTES};
 use std::path::Path;
 
 fn source(file: &str) -> String {
@@ -14,16 +15,17 @@ fn source(file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The value of `constexpr int NAME = …` where that is a number or a shifted one.
+/// The value of `constexpr int NAME = …` where that is a number, a shifted one or a product of two.
 fn constant(source: &str, name: &str) -> Option<usize> {
     let declared = format!("{name} = ");
     let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
     let mut values = lines.filter_map(|line| {
         let (before, after) = line.split_once(&declared)?;
         let value = after.split([',', ';']).next()?.trim();
+        let product = || value.split(" * ").map(|factor| factor.parse::<usize>().ok()).product();
         (before.contains("constexpr int ") && before.ends_with(' ')).then(|| match value.split_once(" << ") {
             Some((number, bits)) => Some(number.parse::<usize>().ok()? << bits.parse::<u32>().ok()?),
-            None => value.parse().ok(),
+            None => product(),
         })
     });
     let value = values.next()??;
@@ -52,6 +54,8 @@ fn numbers_are_the_same_in_rust_and_in_cuda() {
     for (file, name, number) in [
         ("abi/gemm_args.cuh", "kMaxBatchDims", MAX_BATCH_DIMS),
         ("abi/transpose_args.cuh", "kMaxOuterDims", MAX_OUTER_DIMS),
+        ("transpose/narrow.cuh", "kNarrowTileBytes", NARROW_TILE_BYTES),
+        ("transpose/narrow.cuh", "kMaxNarrow", MAX_NARROW),
         ("scheduler/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
         ("scheduler/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
         ("ffma/ffma_strips_sm90.cu", "kCounterBytes", COUNTER_BYTES),

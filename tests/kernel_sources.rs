@@ -3,6 +3,7 @@
 
 use candle_sgemm::gemm::kernel::spec::{Role, SplitK, TmaBox};
 use candle_sgemm::gemm::{Access, KernelSpec, TABLE};
+use candle_sgemm::transpose;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_TILED(NAME, BM, BN, BK, LM, TM, TN, WARPS_K, BLOCKS)",
-        of: "Tiled<BM, BN, BK, LM, TM, TN, WARPS_K>",
+        of: "ffma_gemm::Tiled<BM, BN, BK, LM, TM, TN, WARPS_K>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("tm", "TM"), ("tn", "TN"),
             ("partial_sums", "C::kThreads / C::kGroup"), ("threads", "C::kThreads"),
@@ -60,7 +61,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_PIPELINED(NAME, BLOCKS, BM, BN, BK, WM, WN, TM, TN, STAGES)",
-        of: "Pipelined<BM, BN, BK, WM, WN, TM, TN, STAGES>",
+        of: "ffma_gemm::Pipelined<BM, BN, BK, WM, WN, TM, TN, STAGES>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "WM"), ("wn", "WN"), ("tm", "TM"), ("tn", "TN"), ("stages", "STAGES"),
             ("partial_sums", "1"), ("threads", "C::kThreads"),
@@ -68,7 +69,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_LOADED(NAME, BM, BN, TM, TN)",
-        of: "Specialized<BM, BN, TM, TN, Loaded>",
+        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "C::BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"),
             ("tm", "TM"), ("tn", "TN"), ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
@@ -76,7 +77,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_COPIED(NAME, BM, BN, TM, TN, A_TURNED, B_TURNED)",
-        of: "Specialized<BM, BN, TM, TN, Copied<A_TURNED, B_TURNED>>",
+        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>",
         says: whole_tiles!(
             "A_TURNED", "B_TURNED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
             ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
@@ -84,7 +85,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_GROUPED(NAME, BM, BN, STAGES, AHEAD, A_TURNED, B_TURNED)",
-        of: "Grouped<BM, BN, STAGES, AHEAD, A_TURNED, B_TURNED>",
+        of: "ffma_gemm::Grouped<BM, BN, STAGES, AHEAD, A_TURNED, B_TURNED>",
         says: whole_tiles!(
             "A_TURNED", "B_TURNED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
             ("stages", "STAGES"), ("partial_sums", "C::kGroups"), ("threads", "C::kThreads"),
@@ -92,7 +93,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_DIRECT(NAME, BLOCKS, BM, BN, GROUPS, STAGES, B_TURNED, ...)",
-        of: "Direct<BM, BN, GROUPS, STAGES, B_TURNED, __VA_ARGS__>",
+        of: "ffma_gemm::Direct<BM, BN, GROUPS, STAGES, B_TURNED, __VA_ARGS__>",
         says: whole_tiles!(
             "true", "B_TURNED", ("wm", "C::kWarpM"), ("wn", "C::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
             ("stages", "STAGES"), ("partial_sums", "C::kWarps / C::kGroupWarps"), ("threads", "C::kThreads"),
@@ -100,7 +101,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_KMAJOR(NAME, BM, BN, LM, SETS, STAGES, CUT)",
-        of: "KMajor<BM, BN, LM, SETS, STAGES, CUT>",
+        of: "ffma_gemm::KMajor<BM, BN, LM, SETS, STAGES, CUT>",
         says: whole_tiles!(
             "true", "true", ("wm", "C::kWarpM"), ("wn", "C::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"), ("stages", "STAGES"),
             ("partial_sums", "C::kGroups * sizeof(C::Tile::sum[0][0]) / sizeof(float)"), ("threads", "C::kThreads"),
@@ -108,7 +109,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_STRIPS(NAME, BM, LM, STAGES, MAX_SLICE)",
-        of: "Strips<BM, LM, STAGES, MAX_SLICE>",
+        of: "ffma_gemm::Strips<BM, LM, STAGES, MAX_SLICE>",
         says: &[
             ("bm", "BM"), ("bn", "C::BN"), ("bk", "C::kStageK"), ("tm", "C::TM"), ("tn", "C::TN"), ("stages", "STAGES"),
             ("partial_sums", "C::kMathWarps * C::LK * sizeof(C::Tile::sum[0][0]) / sizeof(float)"), ("threads", "C::kThreads"),
@@ -314,76 +315,93 @@ fn declared_threads(ptx: &str, name: &str) -> Option<u32> {
     numbers.product::<Result<u32, _>>().ok()
 }
 
-/// What a compilation of these assertions has to say against the rows of a file.
-fn complaints(nvcc: &Path, folder: &Path, file: &str, text: &str, rows: &[&'static KernelSpec]) -> Vec<String> {
-    let stem = file.replace('/', "-");
-    let (source, output) = (folder.join(format!("{stem}.cu")), folder.join(format!("{stem}.ptx")));
-    std::fs::write(&source, text).unwrap();
-    // Only the assertions are wanted, so nothing is optimised.
-    let compiled = Command::new(nvcc)
-        .args(["-std=c++17", "-arch=compute_90a", "-Xcicc", "-O0", "-ptx", "-o"])
-        .args([&output, &source])
-        .output()
-        .unwrap();
-    if !compiled.status.success() {
-        return vec![format!("{file}: {}", String::from_utf8_lossy(&compiled.stderr))];
-    }
-    let ptx = std::fs::read_to_string(&output).unwrap();
-    let differ = |spec: &&KernelSpec| declared_threads(&ptx, spec.name) != Some(spec.threads);
-    let complain = |spec: &KernelSpec| {
-        let (name, threads) = (spec.name, spec.threads);
-        let declared = declared_threads(&ptx, name);
-        format!("{name}: the table has {threads} threads, the source {declared:?}")
+/// What is wrong with files of kernels, each with its text and the kernels that it declares: they do not compile, or a kernel has
+/// other threads than the table says.
+fn complaints(nvcc: &Path, files: &[(&str, String, Vec<(&str, u32)>)]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let compile = |file: &str, text: &str, kernels: &[(&str, u32)]| {
+        let path = folder.path().join(file.replace('/', "-"));
+        let [source, output] = ["cu", "ptx"].map(|extension| path.with_extension(extension));
+        std::fs::write(&source, text).unwrap();
+        // Only the assertions are wanted, so nothing is optimised.
+        let compiled = Command::new(nvcc)
+            .args(["-std=c++17", "-arch=compute_90a", "-Xcicc", "-O0", "-ptx", "-o"])
+            .args([&output, &source])
+            .output()
+            .unwrap();
+        if !compiled.status.success() {
+            return vec![format!("{file}: {}", String::from_utf8_lossy(&compiled.stderr))];
+        }
+        let ptx = std::fs::read_to_string(&output).unwrap();
+        let differ = |(name, threads): &(&str, u32)| {
+            let declared = declared_threads(&ptx, name);
+            let complaint = || format!("{name}: the table has {threads} threads, the source {declared:?}");
+            (declared != Some(*threads)).then(complaint)
+        };
+        kernels.iter().filter_map(differ).collect()
     };
-    rows.iter().copied().filter(differ).map(complain).collect()
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((file, text, kernels)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let complaints = compile(file, text, kernels);
+                    found.lock().unwrap().extend(complaints);
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap()
 }
 
 /// Where they differ, memory is written past, sums are wrong or a launch fails, and only there is it seen.
 #[test]
 fn rows_say_what_their_sources_say() {
     let Some(nvcc) = nvcc() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let mut files: BTreeMap<&str, Vec<&'static KernelSpec>> = BTreeMap::new();
+    let mut rows: BTreeMap<&str, Vec<&'static KernelSpec>> = BTreeMap::new();
     for spec in TABLE {
-        files.entry(spec.file).or_default().push(spec);
+        rows.entry(spec.file).or_default().push(spec);
     }
     let mut compared = BTreeSet::new();
-    let texts: Vec<_> = files
-        .iter()
-        .map(|(file, rows)| (*file, assertions(file, rows, &mut compared), rows))
-        .collect();
+    let mut file_of = |(file, rows): (&'static str, Vec<&'static KernelSpec>)| {
+        let kernels = rows.iter().map(|spec| (spec.name, spec.threads)).collect();
+        (file, assertions(file, &rows, &mut compared), kernels)
+    };
+    let files: Vec<_> = rows.into_iter().map(&mut file_of).collect();
     for spec in TABLE {
         let has = |what| compared.contains(&(spec.name, what));
         assert_eq!(has("dynamic_shared"), spec.dynamic_shared > 0, "{}", spec.name);
         let all = ["bm", "bn", "bk", "threads"].into_iter().all(has);
-        assert!(
-            all || matches!(spec.role, Role::Rung(_)),
-            "{}: nothing to compare with",
-            spec.name
-        );
+        let rung = matches!(spec.role, Role::Rung(_));
+        assert!(all || rung, "{}: nothing to compare with", spec.name);
         let sums = spec.partial_sums == 1 || has("partial_sums") || spec.name.starts_with("gemv_");
         assert!(sums, "{}: its partial sums", spec.name);
         let boxes = ["a_inner", "a_outer", "b_inner", "b_outer"].into_iter().all(has);
         assert_eq!(boxes, spec.tma_boxes.is_some(), "{}: its boxes", spec.name);
     }
-
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some((file, text, rows)) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let complaints = complaints(&nvcc, folder.path(), file, text, rows);
-                    found.lock().unwrap().extend(complaints);
-                }
-            });
-        }
-    });
-    let found = found.into_inner().unwrap();
+    let found = complaints(&nvcc, &files);
     println!(
         "{} numbers of {} rows compared in {} files",
         compared.len(),
         TABLE.len(),
-        texts.len()
+        files.len()
     );
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn transpositions_have_the_threads_that_their_sources_declare() {
+    let Some(nvcc) = nvcc() else { return };
+    let mut entries: BTreeMap<&str, Vec<(&str, u32)>> = BTreeMap::new();
+    for kernel in transpose::TABLE {
+        let instances = kernel.instances.iter().map(|of| (of.entry, of.threads));
+        entries.entry(kernel.file).or_default().extend(instances);
+    }
+    let include = |file: &str| format!("#include \"{}/cuda/{file}.cu\"\n", env!("CARGO_MANIFEST_DIR"));
+    let files: Vec<_> = entries
+        .into_iter()
+        .map(|(file, kernels)| (file, include(file), kernels))
+        .collect();
+    let found = complaints(&nvcc, &files);
+    assert!(found.is_empty() && files.len() > 5, "{}", found.join("\n"));
 }
