@@ -1,12 +1,10 @@
 // The outputs of a thread whose operands both lie along k, as the copy engine brings them: rows of 128 bytes, swizzled.
 #pragma once
 
+#include "../pipeline/tma_tiles.cuh"
 #include "../ptx/machine.cuh"
-#include "../ptx/memory.cuh"
 
 namespace ffma_gemm {
-
-constexpr int kSwizzledRowBytes = 128, kChunk = 16, kSwizzle = 8;   // chunk c of row r lies where chunk c ^ r % 8 would
 
 // TM rows of A by TN rows of B. STEPS says how far they are from the thread's first ones: a(i) and b(j).
 template <int TM, int TN, typename STEPS>
@@ -44,7 +42,7 @@ struct AlongKTile {
 
     // `address` is that of the chunk in the thread's first row.
     static __device__ __forceinline__ void read(float (&to)[kVector], uint32_t address, int row) {
-        const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kSwizzledRowBytes);
+        const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kTileRow);
         to[0] = chunk.x, to[1] = chunk.y, to[2] = chunk.z, to[3] = chunk.w;
     }
 

@@ -7,7 +7,7 @@
 #include "../pipeline/batch_coordinates.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/copies.cuh"
-#include "../ptx/machine.cuh"
+#include "thread_tile.cuh"
 
 namespace ffma_gemm {
 
@@ -86,13 +86,10 @@ __device__ __forceinline__ void rotate_back(T (&v)[kVector], int by) {
     }
 }
 
-// A 4 × 4 piece of a thread's outputs as it left the registers: four columns, turned by ThreadTile::quad(), and rows and columns
-// rotated as their tiles of A and B are. Back come four rows.
-__device__ __forceinline__ void rows_of_piece(const float4 (&q)[kVector], int rotation_a, int rotation_b, float4 (&rows)[kVector]) {
-    rows[0] = make_float4(q[0].y, q[1].y, q[2].y, q[3].y);
-    rows[1] = make_float4(q[0].x, q[1].x, q[2].x, q[3].x);
-    rows[2] = make_float4(q[0].w, q[1].w, q[2].w, q[3].w);
-    rows[3] = make_float4(q[0].z, q[1].z, q[2].z, q[3].z);
+// The same where rows and columns are rotated, as those of turned tiles of A and B are.
+__device__ __forceinline__ void rows_of_turned_piece(const float4 (&q)[kVector], int rotation_a, int rotation_b,
+                                                     float4 (&rows)[kVector]) {
+    rows_of_piece(q, rows);
     rotate_back(rows, rotation_a);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {

@@ -26,11 +26,11 @@
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
 #include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
 #include "../scheduler/tiles.cuh"
-#include "along_k_tile.cuh"
 #include "lanes.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -53,7 +53,7 @@ template <int BM, int BN, int GROUPS, int STAGES, bool B_TURNED, int TOGETHER, i
 struct Direct {
     static constexpr int BK = 32;                                 // 128 bytes, the width of the swizzle
     static constexpr int TM = 8, TN = 8, LM = 8, LN = 4;
-    static constexpr int kRowBytes = BK * 4, kLineBytes = BN * 4, kChunk = 16, kSwizzle = 8;
+    static constexpr int kRowBytes = BK * 4, kLineBytes = BN * 4;
     static constexpr int kWarpM = LM * TM, kWarpN = LN * TN;
     static constexpr int kWarpsN = BN / kWarpN;
     static constexpr int kGroupWarps = BM / kWarpM * kWarpsN;     // warps that cover the tile once
@@ -79,7 +79,7 @@ struct Direct {
         int readers[STAGES];   // warps that have read the stage, over all rounds
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
 
     // ---- load ----
 
@@ -190,7 +190,7 @@ struct Direct {
         for (int i = 0; i < TM; ++i)
 #pragma unroll
             for (int j = 0; j < TN; ++j) sums[i][j] = 0.0f;
-        int stage = 0;
+        int stage = 0;         // not a Ring: the compiler would put one kernel's instructions in another order
         uint32_t parity = 0;
         if constexpr (B_TURNED) {
             ptx::mbarrier_wait(&shared.full[0], 0);

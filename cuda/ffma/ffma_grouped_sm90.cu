@@ -22,6 +22,7 @@
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
 #include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/cluster.cuh"
 #include "../ptx/copies.cuh"
@@ -56,7 +57,7 @@ struct Grouped {
     static_assert(kGroups * kGroupWarps == kMathWarps && kPieces % kGroups == 0, "groups fill the block and share the tile");
     static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
     static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is turned has been asked for, into stages of its own");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Stage {
@@ -71,19 +72,7 @@ struct Grouped {
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
-
-    struct Cursor {
-        int stage;
-        uint32_t parity;
-        __device__ __forceinline__ void advance(int by) {
-            stage += by;
-            if (stage >= STAGES) {
-                stage -= STAGES;
-                parity ^= 1;
-            }
-        }
-    };
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
 
     static __device__ __forceinline__ WorkUnit work_of(const GemmArgs& args) {
         return work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
@@ -123,7 +112,7 @@ struct Grouped {
         const WorkUnit work = work_of(args);
         const BatchCoordinates at_a(args, args.a, work.batch), at_b(args, args.b, work.batch);
         const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
-        Cursor ask{warp, 1}, turn{warp, 0};   // the first round is free
+        Ring<STAGES> ask{warp, 1}, turn{warp, 0};   // the first round is free
         int asked = warp;
         const auto ask_next = [&] {
             if (asked < steps) {
@@ -180,10 +169,10 @@ struct Grouped {
         const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
         Thread tile;
         tile.clear();
-        Cursor cursor{group, 0};
+        Ring<STAGES> cursor{group, 0};
         if (group < steps)
             multiply_stages<TileA, TileB, BK>(tile, shared, cursor, (steps - group + kGroups - 1) / kGroups, row, col, lane,
-                                              [](Cursor& cursor) { cursor.advance(kGroups); });
+                                              [](Ring<STAGES>& cursor) { cursor.advance(kGroups); });
         store(tile, args, shared, ptx::recompute(thread));
     }
 
@@ -225,7 +214,7 @@ struct Grouped {
         for (int unit = kEach * kMathWarps * slice / args.split_k + thread / kWarp; unit < last; unit += kMathWarps) {
             const int i = unit / kMathWarps, of = unit % kMathWarps * kWarp + lane;
             float4 q[kVector];
-            sum_slices(shared, i, of, args.split_k, q);
+            sum_over_cluster<kVector, kMathThreads, 1>(&shared.sums[0][i][0][of], args.split_k, q);
             store_piece(args, epilogue, work, i, of, q);
         }
         ptx::cluster_sync();   // no block leaves while another reads its sums
@@ -240,17 +229,6 @@ struct Grouped {
             for (int j = 0; j < kVector; ++j) add(q[j], shared.sums[group][i][j][thread]);
     }
 
-    static __device__ __forceinline__ void sum_slices(const Shared& shared, int i, int thread, int slices, float4 (&q)[kVector]) {
-#pragma unroll
-        for (int j = 0; j < kVector; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-        for (int slice = 0; slice < slices; ++slice) {
-            const uint32_t theirs = ptx::cluster_address(&shared.sums[0][i][0][thread], slice);
-#pragma unroll
-            for (int j = 0; j < kVector; ++j) add(q[j], ptx::load_cluster_vector(theirs + j * kMathThreads * sizeof(float4)));
-        }
-    }
-
     // Stores 4 × 4 outputs: the i-th piece of a thread, where all threads of a block are counted as parts of the tile.
     static __device__ __forceinline__ void store_piece(const GemmArgs& args, const Epilogue& epilogue, const WorkUnit& work, int i,
                                                        int thread, const float4 (&q)[kVector]) {
@@ -258,7 +236,7 @@ struct Grouped {
         const int row = first_row(warp, lane) + Thread::row(piece / (TN / kVector) * kVector);
         const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVector) * kVector);
         float4 rows[kVector];
-        rows_of_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
+        rows_of_turned_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
         epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
     }
 };

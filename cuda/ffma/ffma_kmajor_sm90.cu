@@ -31,6 +31,8 @@
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
 #include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/cluster.cuh"
 #include "../ptx/copies.cuh"
@@ -68,6 +70,7 @@ struct KMajor {
     static constexpr int kQuadRow = BN / kVector;
     static constexpr int kEach = kQuads / kMathThreads;          // that a thread stores
     static constexpr int kTogether = 2;                          // of them, where pieces of a tile come from other blocks
+    static constexpr int kAhead = 4;                             // slices of k whose sums a thread has under way
     using Finish = stream_k::Finish<kMathThreads, kEach, kTogether, kMathBarrier>;
     static_assert(kWarpsM * kWarpM == BM && kWarpsN * kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kGroups * kGroupWarps == kMathWarps, "groups fill the block");
@@ -76,7 +79,7 @@ struct KMajor {
     static_assert(STAGES % SETS == 0, "a stage is always the same set's, which so sees every round of its barriers: by their "
                                       "parity, a round cannot be told from the one before the last");
     static_assert(kQuads % kMathThreads == 0, "threads store equal shares of a whole tile");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
@@ -95,21 +98,8 @@ struct KMajor {
         }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
     static_assert(kStageBytes % (kSwizzle * kRowBytes) == 0 && BM % kSwizzle == 0, "boxes start on a period of the swizzle");
-
-    // A place in the ring and the parity of its current round.
-    struct Cursor {
-        int stage;
-        uint32_t parity;
-        __device__ __forceinline__ void advance(int by) {
-            stage += by;
-            if (stage >= STAGES) {
-                stage -= STAGES;
-                parity ^= 1;
-            }
-        }
-    };
 
     // Neighbouring rows of a thread are so far apart that all have the same place in the swizzle, where there are enough
     // warps to take the rows between.
@@ -179,7 +169,7 @@ struct KMajor {
 
     static __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map,
                                                    Shared& shared) {
-        Cursor cursor{0, 0};
+        Ring<STAGES> cursor{0, 0};
         Work work;
         for (int number = 0; take(args, shared, number, work); ++number) {
             const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
@@ -215,7 +205,7 @@ struct KMajor {
         const uint32_t b_lane = ring + (BM + col) * kRowBytes + col % kSwizzle * kChunk;
         const uint32_t first_chunk = group % kSetGroups * kTurns * kChunk;
 
-        Cursor cursor{group / kSetGroups, 0};
+        Ring<STAGES> cursor{group / kSetGroups, 0};
         int next = cursor.stage;   // the set's next step, counted from the first of this work
         Work work;
         for (int number = 0; take(args, shared, number, work); number = ptx::recompute(number + 1)) {
@@ -288,7 +278,9 @@ struct KMajor {
         const int slice = static_cast<int>(ptx::cluster_rank()), last = kQuads * (slice + 1) / args.split_k;
 #pragma unroll 1
         for (int quad = kQuads * slice / args.split_k + thread; quad < last; quad += kMathThreads)
-            store_quad(args, epilogue, work, quad, sum_slices(&shared.sums[0][quad], args.split_k));
+            store_quad(args, epilogue, work, quad, sum_of_slices<kAhead>(args.split_k, [&](int of) {
+                return ptx::load_cluster_vector(ptx::cluster_address(&shared.sums[0][quad], of));
+            }));
         ptx::cluster_sync();   // no block leaves while another reads its sums
     }
 
@@ -314,23 +306,6 @@ struct KMajor {
                 store_quad(args, epilogue, work, quad, sums[i]);
             }
         });
-    }
-
-    // The same quad of all blocks of the cluster; several are on their way at a time.
-    static __device__ __forceinline__ float4 sum_slices(const float4* mine, int slices) {
-        constexpr int kAhead = 4;
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-        for (int first = 0; first < slices; first += kAhead) {
-            float4 part[kAhead];
-#pragma unroll
-            for (int i = 0; i < kAhead; ++i)
-                if (first + i < slices) part[i] = ptx::load_cluster_vector(ptx::cluster_address(mine, first + i));
-#pragma unroll
-            for (int i = 0; i < kAhead; ++i)
-                if (first + i < slices) add(sum, part[i]);
-        }
-        return sum;
     }
 };
 

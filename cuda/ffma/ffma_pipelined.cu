@@ -15,6 +15,7 @@
 #include "../pipeline/async_pipeline.cuh"
 #include "../ptx/cluster.cuh"
 #include "../scheduler/tiles.cuh"
+#include "thread_tile.cuh"
 
 namespace ffma_gemm {
 
@@ -73,10 +74,8 @@ struct Pipelined {
             sum_slices(args, mine + v * kThreads, q);
             if constexpr (kDown) {
                 const int first_row = row + Thread::row_of(v / TN * kVector), first_col = col + Thread::col_of(v % TN);
-                const float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y),
-                                       make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
-                                       make_float4(q[0].w, q[1].w, q[2].w, q[3].w),
-                                       make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+                float4 rows[kVector];
+                rows_of_piece(q, rows);
                 epilogue.store_rows(args, first_row, first_col, rows);
             } else {
                 epilogue.store_vector(args, row + Thread::row_of(v / (TN / kVector)),
@@ -89,6 +88,7 @@ struct Pipelined {
 #endif
     }
 
+    // Like sum_over_cluster(), whose code the compiler arranges otherwise in three of these kernels.
     static __device__ __forceinline__ void sum_slices(const GemmArgs& args, const float4* mine, float4 (&q)[kPieceQuads]) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (args.split_k > 1) {

@@ -19,6 +19,7 @@
 // shared equally among them: scheduler/stream_k.cuh. No second launch, the same bits every time.
 #include "../epilogue/epilogue.cuh"
 #include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
@@ -74,7 +75,7 @@ struct Specialized {
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
-    static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
+    static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are dealt out anew
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
     static constexpr int kQuads = TM * TN / kVector;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
@@ -100,19 +101,7 @@ struct Specialized {
         }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
-
-    // A place in the ring and the parity of its current round.
-    struct Cursor {
-        int stage = 0;
-        uint32_t parity = 0;
-        __device__ __forceinline__ void advance() {
-            if (++stage == STAGES) {
-                stage = 0;
-                parity ^= 1;
-            }
-        }
-    };
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
 
     static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared, const FEED& feed) {
         if (threadIdx.x == 0) {
@@ -202,7 +191,7 @@ struct Specialized {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, shared, grid);
         stream_k::Piece piece;
-        Cursor cursor;
+        Ring<STAGES> cursor;
         for (int number = 0; schedule.take(number, piece); ++number) {
             const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
             const int k_begin = piece.begin * BK, k_end = min(args.k, piece.end * BK);
@@ -231,7 +220,7 @@ struct Specialized {
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
         const int warp = thread / kWarp, lane = thread % kWarp;
         const int row = first_row(warp, lane), col = first_col(warp, lane);
-        Cursor cursor;
+        Ring<STAGES> cursor;
         for (int number = 0;; number = ptx::recompute(number + 1)) {   // all registers but its own are the tile's
             const TileGrid grid = TileGrid::of<BM, BN>(args);
             stream_k::Piece piece;
@@ -257,13 +246,13 @@ struct Specialized {
     }
 
     template <bool A_TURNED, bool B_TURNED>
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
                                                       int col, int lane, const Copied<A_TURNED, B_TURNED>*) {
         multiply_stages<CopiedTile<BM, BK, A_TURNED>, CopiedTile<BN, BK, B_TURNED>, BK>(
-            tile, shared, cursor, steps, row, col, lane, [](Cursor& cursor) { cursor.advance(); });
+            tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
     }
 
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
                                                       int col, int lane, const Loaded*) {
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
         tile.load(0, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
@@ -309,17 +298,11 @@ struct Specialized {
         finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVector]) {
             const int row = first_row(warp, lane) + group / (TN / kVector) * LM * kVector;
             const int col = first_col(warp, lane) + group % (TN / kVector) * LN * kVector;
-            // Four columns become four rows, as quad() turned them.
-            float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y), make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
-                             make_float4(q[0].w, q[1].w, q[2].w, q[3].w), make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+            float4 rows[kVector];
             if constexpr (FEED::kCopied) {
-                rotate_back(rows, FEED::template rotation_a<BM, BK>(row));
-#pragma unroll
-                for (int i = 0; i < kVector; ++i) {
-                    float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
-                    rotate_back(x, FEED::template rotation_b<BN, BK>(col));
-                    rows[i] = make_float4(x[0], x[1], x[2], x[3]);
-                }
+                rows_of_turned_piece(q, FEED::template rotation_a<BM, BK>(row), FEED::template rotation_b<BN, BK>(col), rows);
+            } else {
+                rows_of_piece(q, rows);
             }
             epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
         });

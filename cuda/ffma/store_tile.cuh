@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../epilogue/epilogue.cuh"
+#include "../epilogue/partial_sums.cuh"
 #include "../ptx/cluster.cuh"
 #include "../scheduler/tiles.cuh"
 #include "thread_tile.cuh"
@@ -47,10 +48,8 @@ __device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& til
         const auto store = [&](int piece, const float4 (&q)[kVector]) {
             const int first_row = row + Tile::row((first + piece) / kAcross * kVector);
             const int first_col = col + Tile::col((first + piece) % kAcross * kVector);
-            const float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y),
-                                   make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
-                                   make_float4(q[0].w, q[1].w, q[2].w, q[3].w),
-                                   make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+            float4 rows[kVector];
+            rows_of_piece(q, rows);
             epilogue.store_rows(args, first_row, first_col, rows);
         };
         if (GROUPS > 1) __syncthreads();   // the groups share the work
@@ -63,20 +62,7 @@ __device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& til
             float4 q[kVector];
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
             if (split) {
-#pragma unroll
-                for (int j = 0; j < kVector; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-                for (int slice = 0; slice < args.split_k; ++slice) {
-                    const uint32_t theirs = ptx::cluster_address(from, slice);
-#pragma unroll
-                    for (int j = 0; j < kVector; ++j) {
-                        const float4 part = ptx::load_cluster_vector(theirs + j * THREADS * sizeof(float4));
-                        q[j].x += part.x;
-                        q[j].y += part.y;
-                        q[j].z += part.z;
-                        q[j].w += part.w;
-                    }
-                }
+                sum_over_cluster<kVector, THREADS, 1>(from, args.split_k, q);
                 store(piece, q);
                 continue;
             }

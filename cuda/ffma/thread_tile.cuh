@@ -80,4 +80,13 @@ struct ThreadTile {
     }
 };
 
+// A 4 × 4 piece of a thread's outputs as it left the registers: four columns, in swapped pairs as quad() made them. Back come four
+// rows.
+__device__ __forceinline__ void rows_of_piece(const float4 (&q)[kVector], float4 (&rows)[kVector]) {
+    rows[0] = make_float4(q[0].y, q[1].y, q[2].y, q[3].y);
+    rows[1] = make_float4(q[0].x, q[1].x, q[2].x, q[3].x);
+    rows[2] = make_float4(q[0].w, q[1].w, q[2].w, q[3].w);
+    rows[3] = make_float4(q[0].z, q[1].z, q[2].z, q[3].z);
+}
+
 }  // namespace ffma_gemm
