@@ -37,7 +37,7 @@ const PURPOSES: &[(&str, &str)] = &[
 ];
 
 /// So many are drawn; `CANDLE_SGEMM_TEST_PROBLEMS=100000` looks further for a row that seems to be of no use.
-const PROBLEMS: usize = 16_000;
+const PROBLEMS: usize = 24_000;
 
 /// What keeps the planner from its first choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
