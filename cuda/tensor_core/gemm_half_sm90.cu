@@ -278,13 +278,12 @@ struct Consumer {
         }
     }
 
-    // The sums over the next `stages` stages. One group of wgmma is under way while the next stage is waited for.
+    // The sums over the next `stages` stages; none where a slice is beyond the end of k. One group of wgmma is under way while
+    // the next stage is waited for.
     __device__ __forceinline__ void accumulate(float (&sum)[CONFIG::SUMS], int stages) {
-        if (stages == 0) {   // a slice beyond the end of k
 #pragma unroll
-            for (int i = 0; i < CONFIG::SUMS; ++i) sum[i] = 0.0f;
-            return;
-        }
+        for (int i = 0; i < CONFIG::SUMS; ++i) sum[i] = 0.0f;
+        if (stages == 0) return;
         ptx::wgmma_pin(sum);
         int before = 0;
 #pragma unroll 1
@@ -295,8 +294,7 @@ struct Consumer {
 #pragma unroll
             for (int step = 0; step < BK / kStepK; ++step) {
                 ptx::wgmma_half<CONFIG::TYPE, CONFIG::R_MAJOR == Major::kRows, CONFIG::S_MAJOR == Major::kRows>(
-                    sum, r + at + step * kStepOf<CONFIG::R_MAJOR>, s + at + step * kStepOf<CONFIG::S_MAJOR>,
-                    stage > 0 || step > 0);
+                    sum, r + at + step * kStepOf<CONFIG::R_MAJOR>, s + at + step * kStepOf<CONFIG::S_MAJOR>, true);
             }
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
