@@ -3,6 +3,7 @@
 //! declared.
 
 use candle_sgemm::gemm::kernel::spec::SplitK;
+use candle_sgemm::gemm::launch::tensor_map::WHOLE_ROWS;
 use candle_sgemm::gemm::planner::cost::SHORT_SUM;
 use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET_BYTES};
 use candle_sgemm::gemm::{Access, Activation, Combine, MAX_BATCH_DIMS, TABLE};
@@ -60,6 +61,7 @@ fn numbers_are_the_same_in_rust_and_in_cuda() {
         ("scheduler/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
         ("ffma/ffma_strips_sm90.cu", "kCounterBytes", COUNTER_BYTES),
         ("tensor_core/split.cuh", "kShortSum", SHORT_SUM),
+        ("tensor_core/gemm_half_sm90.cu", "kWholeRows", WHOLE_ROWS),
     ] {
         assert_eq!(constant(&source(file), name), Some(number), "{name} of cuda/{file}");
     }

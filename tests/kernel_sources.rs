@@ -315,9 +315,12 @@ fn declared_threads(ptx: &str, name: &str) -> Option<u32> {
     numbers.product::<Result<u32, _>>().ok()
 }
 
+/// A file, the text of its assertions, and the threads that its kernels are launched with.
+type Assertions<'a> = (&'a str, String, Vec<(&'a str, u32)>);
+
 /// What is wrong with files of kernels, each with its text and the kernels that it declares: they do not compile, or a kernel has
 /// other threads than the table says.
-fn complaints(nvcc: &Path, files: &[(&str, String, Vec<(&str, u32)>)]) -> Vec<String> {
+fn complaints(nvcc: &Path, files: &[Assertions]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let compile = |file: &str, text: &str, kernels: &[(&str, u32)]| {
         let path = folder.path().join(file.replace('/', "-"));

@@ -65,6 +65,8 @@ constexpr int kSharedBytes = 228 * 1024;     // of a multiprocessor
 constexpr int kSharedReserved = 1024;        // of it for each block
 constexpr int kConsumerBarrier = 1, kStartBarrier = 2;
 constexpr int kStagingBuffers = 2;           // of a warp
+// TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
+constexpr int kWholeRows = 8;
 constexpr int kMostStages = 12;
 
 // Orientation of an operand in memory: K-major rows, or "MN-major" (consecutive rows are neighbours).
@@ -327,7 +329,8 @@ struct Output {
           shared(shared_),
           warp(warp_),
           lane(lane_),
-          mapped(!CONFIG::SWAPPED && args_.d_type == kElementOf<CONFIG::TYPE> && args_.d_access == kRowVector) {}
+          mapped(!CONFIG::SWAPPED && args_.d_type == kElementOf<CONFIG::TYPE> && args_.d_access == kRowVector &&
+                 args_.n % kWholeRows == 0) {}
 
     // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
     template <int COUNT>

@@ -7,6 +7,8 @@ use crate::gemm::planner::plan::Plan;
 
 /// Dimensions of every tensor map: contiguous, other, and three of the batch.
 const RANK: usize = 5;
+/// TMA stores rows of D that are multiples of so many 16-bit elements: `kWholeRows` in `cuda/tensor_core/gemm_half_sm90.cu`.
+pub const WHOLE_ROWS: usize = 8;
 /// Strides are multiples of this many bytes, also of dimensions that are never stepped along.
 const STRIDE_UNIT: u64 = 16;
 
@@ -117,7 +119,7 @@ impl TensorMap {
 
 impl Plan {
     /// What TMA has to know of A, B and D, for a kernel that reads A and B through it. One that stores D through it does so where
-    /// D has the type of its factors and rows that start on 16 bytes; elsewhere the third map is A's, which nobody looks at.
+    /// D has the type of its factors, and rows that start on 16 bytes and are whole vectors; elsewhere the third map is A's, which nobody looks at.
     pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 3]> {
         let [box_a, box_b] = self.kernel.tma_boxes?;
         let problem = &self.problem;
@@ -144,7 +146,9 @@ impl Plan {
         let a = map(&problem.a, accesses.a, types.a, sizes[0], at.operands.a, box_a);
         let b = map(&problem.b, accesses.b, types.b, sizes[1], at.operands.b, box_b);
         let d = match self.kernel.d_box {
-            Some(box_d) if types.d == types.a && accesses.d == Access::RowVector => {
+            Some(box_d)
+                if types.d == types.a && accesses.d == Access::RowVector && problem.n.is_multiple_of(WHOLE_ROWS) =>
+            {
                 map(&problem.d, accesses.d, types.d, sizes[2], at.operands.d, box_d)
             }
             _ => a,

@@ -178,5 +178,5 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("gemm_bf16_sm90_128x64_nt", KernelCost { full: 0.5, solo: 0.3, resident: 2, setup_us: 2.3, wave_us: 1.2, bandwidth: 0.86, single_elements: 0.3, ragged_us: 1.0 }),
     ("gemv_bf16_m8_n8", KernelCost { full: 0.06, solo: 0.02, resident: 4, setup_us: 1.1, wave_us: 0.5, bandwidth: 0.92, single_elements: 0.3, ragged_us: 0.1 }),
     ("gemv_bf16_m8_n16", KernelCost { full: 0.08, solo: 0.03, resident: 3, setup_us: 1.3, wave_us: 0.6, bandwidth: 0.93, single_elements: 0.3, ragged_us: 0.1 }),
-    ("gemv_bf16_m16_n8", KernelCost { full: 0.08, solo: 0.03, resident: 3, setup_us: 1.4, wave_us: 0.7, bandwidth: 0.9, single_elements: 0.3, ragged_us: 0.1 }),
+    ("gemv_bf16_m16_n8", KernelCost { full: 0.03, solo: 0.03, resident: 3, setup_us: 1.4, wave_us: 0.7, bandwidth: 0.9, single_elements: 0.3, ragged_us: 0.1 }),
 ];
