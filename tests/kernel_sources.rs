@@ -35,7 +35,7 @@ macro_rules! whole_tiles {
 #[rustfmt::skip]
 const WGMMA: &[(&str, &str)] = &[
     ("bm", "SWAPPED ? BS : BR"), ("bn", "SWAPPED ? BR : BS"), ("bk", "BK"), ("partial_sums", "1"), ("threads", "C::THREADS"),
-    ("a_along_k", "(SWAPPED ? S_MAJOR : MAJOR) == Major::kK"), ("b_along_k", "(SWAPPED ? MAJOR : S_MAJOR) == Major::kK"),
+    ("stages", "C::STAGES"), ("a_along_k", "(SWAPPED ? S_MAJOR : MAJOR) == Major::kK"), ("b_along_k", "(SWAPPED ? MAJOR : S_MAJOR) == Major::kK"),
     ("a_inner", "BK"), ("b_inner", "BK"),
     ("a_outer", "SWAPPED ? (S_MAJOR == Major::kK ? BS / MULTICAST : kBox) : MAJOR == Major::kK ? BR : kBox"),
     ("b_outer", "SWAPPED ? (MAJOR == Major::kK ? BR : kBox) : S_MAJOR == Major::kK ? BS / MULTICAST : kBox"),
