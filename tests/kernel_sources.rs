@@ -282,11 +282,14 @@ fn declared_threads(ptx: &str, name: &str) -> Option<u32> {
     numbers.product::<Result<u32, _>>().ok()
 }
 
+/// A kernel's symbol and its threads, as the table has them.
+type Entry<'a> = (&'a str, u32);
+
 /// What is wrong with files of kernels, each with its text and the kernels that it declares: they do not compile, or a kernel has
 /// other threads than the table says.
-fn complaints(nvcc: &Path, files: &[(&str, String, Vec<(&str, u32)>)]) -> Vec<String> {
+fn complaints(nvcc: &Path, files: &[(&str, String, Vec<Entry>)]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
-    let compile = |file: &str, text: &str, kernels: &[(&str, u32)]| {
+    let compile = |file: &str, text: &str, kernels: &[Entry]| {
         let path = folder.path().join(file.replace('/', "-"));
         let [source, output] = ["cu", "ptx"].map(|extension| path.with_extension(extension));
         std::fs::write(&source, text).unwrap();
@@ -300,7 +303,7 @@ fn complaints(nvcc: &Path, files: &[(&str, String, Vec<(&str, u32)>)]) -> Vec<St
             return vec![format!("{file}: {}", String::from_utf8_lossy(&compiled.stderr))];
         }
         let ptx = std::fs::read_to_string(&output).unwrap();
-        let differ = |(name, threads): &(&str, u32)| {
+        let differ = |(name, threads): &Entry| {
             let declared = declared_threads(&ptx, name);
             let complaint = || format!("{name}: the table has {threads} threads, the source {declared:?}");
             (declared != Some(*threads)).then(complaint)
@@ -359,7 +362,7 @@ fn rows_say_what_their_sources_say() {
 #[test]
 fn transpositions_have_the_threads_that_their_sources_declare() {
     let Some(nvcc) = nvcc() else { return };
-    let mut entries: BTreeMap<&str, Vec<(&str, u32)>> = BTreeMap::new();
+    let mut entries: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
     for kernel in transpose::TABLE {
         let instances = kernel.instances.iter().map(|of| (of.entry, of.threads));
         entries.entry(kernel.file).or_default().extend(instances);
