@@ -35,7 +35,7 @@ macro_rules! whole_tiles {
 #[rustfmt::skip]
 const WGMMA: &[(&str, &str)] = &[
     ("bm", "SWAPPED ? BS : BR"), ("bn", "SWAPPED ? BR : BS"), ("bk", "BK"), ("partial_sums", "1"), ("threads", "C::THREADS"),
-    ("a_along_k", "(SWAPPED ? S_MAJOR : MAJOR) == Major::kK"), ("b_along_k", "(SWAPPED ? MAJOR : S_MAJOR) == Major::kK"),
+    ("stages", "C::STAGES"), ("a_along_k", "(SWAPPED ? S_MAJOR : MAJOR) == Major::kK"), ("b_along_k", "(SWAPPED ? MAJOR : S_MAJOR) == Major::kK"),
     ("a_inner", "BK"), ("b_inner", "BK"),
     ("a_outer", "SWAPPED ? (S_MAJOR == Major::kK ? BS / MULTICAST : kBox) : MAJOR == Major::kK ? BR : kBox"),
     ("b_outer", "SWAPPED ? (MAJOR == Major::kK ? BR : kBox) : S_MAJOR == Major::kK ? BS / MULTICAST : kBox"),
@@ -315,14 +315,14 @@ fn declared_threads(ptx: &str, name: &str) -> Option<u32> {
     numbers.product::<Result<u32, _>>().ok()
 }
 
-/// A file, the text of its assertions, and the threads that its kernels are launched with.
-type Assertions<'a> = (&'a str, String, Vec<(&'a str, u32)>);
+/// A kernel's symbol and its threads, as the table has them.
+type Entry<'a> = (&'a str, u32);
 
 /// What is wrong with files of kernels, each with its text and the kernels that it declares: they do not compile, or a kernel has
 /// other threads than the table says.
-fn complaints(nvcc: &Path, files: &[Assertions]) -> Vec<String> {
+fn complaints(nvcc: &Path, files: &[(&str, String, Vec<Entry>)]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
-    let compile = |file: &str, text: &str, kernels: &[(&str, u32)]| {
+    let compile = |file: &str, text: &str, kernels: &[Entry]| {
         let path = folder.path().join(file.replace('/', "-"));
         let [source, output] = ["cu", "ptx"].map(|extension| path.with_extension(extension));
         std::fs::write(&source, text).unwrap();
@@ -336,7 +336,7 @@ fn complaints(nvcc: &Path, files: &[Assertions]) -> Vec<String> {
             return vec![format!("{file}: {}", String::from_utf8_lossy(&compiled.stderr))];
         }
         let ptx = std::fs::read_to_string(&output).unwrap();
-        let differ = |(name, threads): &(&str, u32)| {
+        let differ = |(name, threads): &Entry| {
             let declared = declared_threads(&ptx, name);
             let complaint = || format!("{name}: the table has {threads} threads, the source {declared:?}");
             (declared != Some(*threads)).then(complaint)
@@ -395,7 +395,7 @@ fn rows_say_what_their_sources_say() {
 #[test]
 fn transpositions_have_the_threads_that_their_sources_declare() {
     let Some(nvcc) = nvcc() else { return };
-    let mut entries: BTreeMap<&str, Vec<(&str, u32)>> = BTreeMap::new();
+    let mut entries: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
     for kernel in transpose::TABLE {
         let instances = kernel.instances.iter().map(|of| (of.entry, of.threads));
         entries.entry(kernel.file).or_default().extend(instances);

@@ -340,11 +340,11 @@ struct Specialized {
 #define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                          \
     FFMA_LOADED(ffma_specialized_##SIZE##_sm90, BM, BN, TM, TN)                         \
     FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)         \
-    FFMA_COPIED(ffma_specialized_##SIZE##_nt_sm90, BM, BN, TM, TN, true, true)          \
     FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false)        \
     FFMA_COPIED(ffma_specialized_##SIZE##_tt_sm90, BM, BN, TM, TN, false, true)
 
 FFMA_SPECIALIZED(128x256, 128, 256, 8, 16)
+FFMA_COPIED(ffma_specialized_128x256_nt_sm90, 128, 256, 8, 16, true, true)
 FFMA_SPECIALIZED(128x128, 128, 128, 8, 8)
 
 #endif  // sm_90a

@@ -147,7 +147,6 @@ struct Consumer {
 GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_nt, 128, 256, Major::kK, Major::kK, false, 2)
 GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_tt, 128, 256, Major::kRows, Major::kK, false, 2)
 GEMM_TF32_SM90(gemm_tf32_sm90_256x128_pair_nn, 128, 256, Major::kRows, Major::kK, true, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x128_pair_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
 
 // Problems with few tiles: a cluster of split_k blocks cuts k.
 GEMM_TF32_SM90(gemm_tf32_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)

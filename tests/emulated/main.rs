@@ -329,7 +329,7 @@ fn how_fast() {
         ("sgemm_13_warp_tiled", Target::Ampere),
         ("ffma_pipelined_128x128", Target::Ampere),
         ("ffma_kmajor_64x64_sm90", Target::Hopper),
-        ("ffma_specialized_128x128_nt_sm90", Target::Hopper),
+        ("ffma_specialized_128x256_nt_sm90", Target::Hopper),
         ("gemm_tf32_mma_64x64", Target::Ampere),
         ("gemm_tf32x3_mma_64x64", Target::Ampere),
         ("gemm_tf32_sm90_128x128_tn", Target::Hopper),

@@ -217,7 +217,7 @@ pub(super) enum Clusters {
     CutK,
 }
 
-/// A kernel that multiplies with wgmma (`tensor_core/pipeline_sm90.cuh`): register operand R, shared operand S.
+/// A kernel that multiplies with wgmma: register operand R, shared operand S. The frame in `cuda/tensor_core/` says how.
 #[derive(Clone, Copy)]
 pub(super) struct Wgmma {
     products: u32,

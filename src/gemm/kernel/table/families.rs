@@ -429,12 +429,13 @@ const fn wgmma(
 ) -> KernelSpec {
     let tile = tile(block, NO_WARPS, NO_THREADS, 1);
     let frame = Wgmma::new(arithmetic, layout, &tile, registers, clusters);
+    let stages = frame.stages();
     let (grid, split_k) = frame.grid();
     KernelSpec {
         name,
         dtype: DType::F32,
         arithmetic,
-        tile,
+        tile: Tile { stages, ..tile },
         threads: frame.threads(),
         dynamic_shared: frame.shared(),
         grid,

@@ -16,6 +16,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     tiled("ffma_128x32",  [128, 32, 32],  [4, 8],  1),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    // (64 × 128 is for GPUs other than Hopper's; there other kernels are faster.)
     pipelined("ffma_pipelined_128x256", [128, 256, 16], [32, 128], [8, 16], 3),
     pipelined("ffma_pipelined_128x128", [128, 128, 16], [32, 128], [8, 16], 3),
     pipelined("ffma_pipelined_64x128",  [64, 128, 16],  [32, 64],  [8, 8],  3),

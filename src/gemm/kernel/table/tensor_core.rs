@@ -46,7 +46,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     tf32("gemm_tf32_sm90_128x256_pair_nt", NT, [128, 256, 32], A, Multicast),
     tf32("gemm_tf32_sm90_128x256_pair_tt", TT, [128, 256, 32], A, Multicast),
     tf32("gemm_tf32_sm90_256x128_pair_nn", NN, [256, 128, 32], B, Multicast),
-    tf32("gemm_tf32_sm90_128x128_pair_tn", TN, [128, 128, 32], A, Multicast),
     tf32("gemm_tf32_sm90_128x128_nt",      NT, [128, 128, 32], A, CutK),
     tf32("gemm_tf32_sm90_128x128_tt",      TT, [128, 128, 32], A, CutK),
     tf32("gemm_tf32_sm90_128x128_nn",      NN, [128, 128, 32], B, CutK),
