@@ -29,9 +29,9 @@ const NAME: &str = "matmul";
 ///   pairs, and (1, 6, 4, 3) there; and (2, 3, 4, 5)·(3, 2, 5, 3), which it takes, is an error here.
 /// - Operands are views with any strides: transposed, narrowed, padded or broadcast ones are not copied.
 /// - Gradients flow through both operands.
-/// - `f32` on a CPU or, with the feature `cuda`, on a CUDA device of compute capability 8.0 and newer is computed here.
-///   Everything else (other dtypes and devices, empty tensors) goes to candle's own matmul, made contiguous where that
-///   needs it.
+/// - `f32`, `f16` or `bf16` on a CPU or, with the feature `cuda`, on a CUDA device of compute capability 8.0 and newer is
+///   computed here. Sums are FP32, of 16-bit operands too, and the result is rounded once. Everything else (other dtypes and
+///   devices, empty tensors) goes to candle's own matmul, made contiguous where that needs it.
 ///
 /// # Errors
 ///
