@@ -37,8 +37,8 @@ const WGMMA: &[(&str, &str)] = &[
     ("bm", "SWAPPED ? BS : BR"), ("bn", "SWAPPED ? BR : BS"), ("bk", "BK"), ("partial_sums", "1"), ("threads", "C::THREADS"),
     ("stages", "C::STAGES"), ("a_along_k", "(SWAPPED ? S_MAJOR : MAJOR) == Major::kK"), ("b_along_k", "(SWAPPED ? MAJOR : S_MAJOR) == Major::kK"),
     ("a_inner", "BK"), ("b_inner", "BK"),
-    ("a_outer", "SWAPPED ? (S_MAJOR == Major::kK ? BS / MULTICAST : kBox) : MAJOR == Major::kK ? BR : kBox"),
-    ("b_outer", "SWAPPED ? (MAJOR == Major::kK ? BR : kBox) : S_MAJOR == Major::kK ? BS / MULTICAST : kBox"),
+    ("a_outer", "SWAPPED ? (S_MAJOR == Major::kK ? BS / MULTICAST : kBox<float>) : MAJOR == Major::kK ? BR : kBox<float>"),
+    ("b_outer", "SWAPPED ? (MAJOR == Major::kK ? BR : kBox<float>) : S_MAJOR == Major::kK ? BS / MULTICAST : kBox<float>"),
 ];
 
 #[rustfmt::skip]
