@@ -300,6 +300,10 @@ fn lies(size: [usize; 2]) -> impl Iterator<Item = Lie> {
                 (16, DType::F32),
                 (8, DType::F64),
                 (16, DType::F64),
+                (2, DType::F16),
+                (4, DType::BF16),
+                (8, DType::F16),
+                (16, DType::BF16),
             ];
             aligns.into_iter().map(move |(align, dtype)| Lie {
                 size,

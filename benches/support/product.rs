@@ -63,11 +63,7 @@ pub fn allowances(dtype: DType, precision: Precision, k: usize) -> (f64, f64) {
         _ => 0.0,
     };
     // What rounding the result takes: half an ulp.
-    let rounding = match dtype {
-        DType::F16 => 1.0 / 2048.0,
-        DType::BF16 => 1.0 / 256.0,
-        _ => 0.0,
-    };
+    let rounding = if dtype.is_16_bit() { dtype.unit_roundoff() } else { 0.0 };
     (C0 * epsilon * (k as f64).sqrt() + from_tf32, C1 * epsilon + rounding)
 }
 

@@ -34,6 +34,7 @@ constexpr int kPiece = 16;              // rows of A, or of B, that one ldmatrix
 constexpr int kChunk = 16;              // bytes that are permuted as one
 constexpr int kChunkElements = 8;
 constexpr int kElement = 2;
+constexpr int kWord = 4;                // bytes
 constexpr int kBankRow = 128;           // bytes that hit every bank once
 
 // ---- tiles ------------------------------------------------------------------------------------------------------
@@ -148,13 +149,24 @@ private:
         const int chunk = along / kChunkElements ^ Shape::swizzle(line);
         return tile + line * Shape::LINE_BYTES + chunk * kChunk + along % kChunkElements * kElement;
     }
+    // A chunk that ends amid a word: cp.async copies whole words only without touching what lies behind.
+    static __device__ __forceinline__ void copy_odd(char* to, const uint16_t* from, int count) {
+        uint32_t words[kChunkElements / 2] = {};
+#pragma unroll
+        for (int i = 0; i < kChunkElements; ++i) {
+            if (i < count) words[i / 2] |= static_cast<uint32_t>(__ldg(from + i)) << i % 2 * 16;
+        }
+        *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
     __device__ __forceinline__ void start_vectors(char* tile, int lines, int bytes) const {
         char* to = place(tile, line, along);
 #pragma unroll
         for (int turn = 0; turn < kVectorTurns; ++turn) {
             const int skip = turn * kVectorLines;
             const int here = skip < lines ? bytes : 0;   // what is not read need not exist
-            ptx::cp_async_16(to + skip * Shape::LINE_BYTES, here > 0 ? next + skip * line_stride : next, here);
+            const uint16_t* from = here > 0 ? next + skip * line_stride : next;
+            if (here % kWord == 0) ptx::cp_async_16(to + skip * Shape::LINE_BYTES, from, here);
+            else copy_odd(to + skip * Shape::LINE_BYTES, from, here / kElement);
         }
     }
     __device__ __forceinline__ void start_pairs(char* tile, int lines, int bytes) const {
@@ -162,7 +174,10 @@ private:
         for (int turn = 0; turn < kPairTurns; ++turn) {
             const int skip = turn * kPairLines;
             const int here = skip < lines ? bytes : 0;
-            ptx::cp_async_4(place(tile, line + skip, along), here > 0 ? next + skip * line_stride : next, here);
+            const uint16_t* from = here > 0 ? next + skip * line_stride : next;
+            char* to = place(tile, line + skip, along);
+            if (here % kWord == 0) ptx::cp_async_4(to, from, here);
+            else *reinterpret_cast<uint32_t*>(to) = __ldg(from);
         }
     }
     __device__ __forceinline__ void copy_elements(char* tile, int lines, int left) const {

@@ -36,6 +36,16 @@ impl DType {
         matches!(self, DType::F16 | DType::BF16)
     }
 
+    /// The most that rounding to nearest changes a number, as a part of it: half an ulp.
+    pub const fn unit_roundoff(self) -> f64 {
+        match self {
+            DType::F16 => 1.0 / (1u64 << 11) as f64,
+            DType::BF16 => 1.0 / (1u64 << 8) as f64,
+            DType::F32 => 1.0 / (1u64 << 24) as f64,
+            DType::F64 => 1.0 / (1u64 << 53) as f64,
+        }
+    }
+
     /// The name that command lines and result files use.
     pub const fn name(self) -> &'static str {
         match self {

@@ -94,12 +94,11 @@ fn activate(activation: Activation, x: f64) -> f64 {
 
 /// What rounding the result to D's type may add, where that is coarser than FP32.
 pub fn half_ulp(dtype: DType, value: f64) -> f64 {
-    /// The unit roundoff, and half of the least positive number.
-    const F16: (f64, f64) = (1.0 / 2048.0, 1.0 / (1u64 << 25) as f64);
-    const BF16: f64 = 1.0 / 256.0;
+    /// Half of the least positive number of `f16`.
+    const LEAST: f64 = 1.0 / (1u64 << 25) as f64;
     match dtype {
-        DType::F16 => (F16.0 * value).max(F16.1),
-        DType::BF16 => BF16 * value,
+        DType::F16 => (dtype.unit_roundoff() * value).max(LEAST),
+        DType::BF16 => dtype.unit_roundoff() * value,
         _ => 0.0,
     }
 }

@@ -695,8 +695,8 @@ mod tests {
     fn check_into<T: Element + Into<f64>>(problem: &GemmProblem, operands: &CpuOperands, threads: &[usize]) {
         // Half an ulp, and half of the least positive number.
         let (roundoff, least) = match T::DTYPE {
-            DType::F16 => (1.0 / 2048.0, 1.0 / f64::from(1 << 25)),
-            DType::BF16 => (1.0 / 256.0, 0.0),
+            DType::F16 => (T::DTYPE.unit_roundoff(), 1.0 / f64::from(1 << 25)),
+            DType::BF16 => (T::DTYPE.unit_roundoff(), 0.0),
             _ => (0.0, 0.0),
         };
         let (m, n, batch) = (problem.m, problem.n, problem.batch());
