@@ -168,6 +168,7 @@ fn decoding_is_measured_beside_the_bound() -> Result<()> {
         prompt: 3,
         tokens: 4,
         capacity: 8,
+        parts: true,
     };
     let precisions = [Precision::Fp32];
     let decoding = measure(&place, &setup(), text, &Way::OF_DECODING, &precisions, 0.0)?;
@@ -182,7 +183,10 @@ fn decoding_is_measured_beside_the_bound() -> Result<()> {
     assert_eq!(rows.len(), Way::OF_DECODING.len());
     let bound = decoding.weight_bytes as f64 / decoding.copy_gbps * 1e-3;
     assert!(rows.iter().all(|row| row.bound_us == Some(bound)));
-    assert!(decoding.lines("llama").contains("fused+graph"));
+    let lines = decoding.lines("llama");
+    for part in ["fused+graph", "queries, keys, values", "together"] {
+        assert!(lines.contains(part), "{part}: {lines}");
+    }
     let too_long = Text { capacity: 6, ..text };
     let error = measure(&place, &setup(), too_long, &Way::OF_DECODING, &precisions, 0.0);
     assert!(error.is_err_and(|error| error.to_string().contains("--capacity")));

@@ -31,6 +31,9 @@ struct Arguments {
     /// Tokens that the cache has room for [default: as many as are read]
     #[arg(long)]
     capacity: Option<usize>,
+    /// Measure the parts of a step one by one too
+    #[arg(long)]
+    parts: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -44,6 +47,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         prompt,
         tokens,
         capacity: arguments.capacity.unwrap_or(prompt.saturating_add(tokens)),
+        parts: arguments.parts,
     };
     let model = if options.small { "llama-small" } else { "llama-1b" };
     let place = Place::open(options.device)?;

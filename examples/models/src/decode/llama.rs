@@ -16,6 +16,8 @@
 //! taken and what is masked are looked up on the device. The price is that scores of the whole cache are computed, of tokens
 //! that are yet to come too.
 
+mod parts;
+
 use candle_core::{bail, DType, Device, Module, Result, Tensor, D};
 use candle_nn::{embedding, rms_norm, Embedding, RmsNorm, VarBuilder};
 use candle_sgemm::{Activation, GatedMlp, Gemm, Linear};
@@ -78,6 +80,10 @@ struct Here {
     place: Tensor,
     /// (1, 1, capacity).
     mask: Tensor,
+}
+
+fn bytes(tensor: &Tensor) -> usize {
+    tensor.elem_count() * tensor.dtype().size_in_bytes()
 }
 
 impl FixedLlama {
@@ -149,7 +155,6 @@ impl FixedLlama {
 
     /// Bytes that are read for each token, whatever the position: all weights, of the words' one row.
     pub fn weight_bytes(&self) -> usize {
-        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
         let norm = |norm: &RmsNorm| bytes(norm.weight());
         let layers = self.layers.iter().map(|layer| {
             let matrices = [

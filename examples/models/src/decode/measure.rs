@@ -23,6 +23,8 @@ pub struct Text {
     pub tokens: usize,
     /// Tokens that the cache of fixed size has room for.
     pub capacity: usize,
+    /// Whether the rebuilt model's parts are measured one by one too.
+    pub parts: bool,
 }
 
 /// How a way of decoding did.
@@ -48,6 +50,8 @@ pub struct Decoding {
     pub weight_bytes: usize,
     pub copy_gbps: f64,
     pub ways: Vec<Decoded>,
+    /// The rebuilt model's parts at each precision, if they were asked for, as tables.
+    pub parts: Vec<(Precision, String)>,
 }
 
 /// Reads one token after the other.
@@ -112,6 +116,7 @@ pub fn measure(
         prompt,
         tokens,
         capacity,
+        ..
     } = text;
     ensure!(prompt > 0 && tokens > 0, "there is nothing to read");
     let length = prompt + tokens;
@@ -190,13 +195,22 @@ pub fn measure(
     for ((i, _), (us, _)) in there.iter().zip(times) {
         decoded[*i].us = Some(us / tokens as f64);
     }
+    drop(contenders);
+    let copy_gbps = place.copy_gbps()?;
+    let mut parts = Vec::new();
+    for &precision in precisions.iter().filter(|_| text.parts) {
+        let model = Rc::new(fused.with_gemm(&Gemm::new().precision(precision))?);
+        let measured = super::parts::measure(place, &model, prompt)?;
+        parts.push((precision, super::parts::lines(&measured, copy_gbps)));
+    }
     Ok(Decoding {
         setting: format!("{tokens} after {prompt}, room for {capacity}"),
         dtype: setup.dtype.as_str(),
         text,
         weight_bytes: fused.weight_bytes(),
-        copy_gbps: place.copy_gbps()?,
+        copy_gbps,
         ways: decoded,
+        parts,
     })
 }
 
@@ -264,6 +278,9 @@ impl Decoding {
             );
             text += line.trim_end();
             text.push('\n');
+        }
+        for (precision, table) in &self.parts {
+            text += &format!("\nthe rebuilt model's parts, {precision}, each recorded by itself:\n{table}");
         }
         text
     }

@@ -3,6 +3,7 @@
 
 mod llama;
 pub mod measure;
+pub mod parts;
 
 pub use llama::FixedLlama;
 
