@@ -49,7 +49,7 @@ fn row(outcome: &Outcome, stock: &Measured, measured: &Measured) -> Row {
 /// The columns of [`lines`].
 pub fn heading() -> String {
     format!(
-        "{:<16} {:<10} {:<5} {:<15} {:<12} {:>10} {:>10} {:>7} {:>11} {:>9}  {}",
+        "{:<16} {:<19} {:<5} {:<15} {:<12} {:>10} {:>10} {:>7} {:>11} {:>9}  {}",
         "model",
         "setting",
         "type",
@@ -90,7 +90,7 @@ pub fn lines(outcome: &Outcome) -> String {
         remarks.extend(passed_on.map(|(reason, calls)| format!("{calls} passed on: {reason}")));
         remarks.extend(row.note);
         let line = format!(
-            "{:<16} {:<10} {:<5} {:<15} {:<12} {:>10} {:>10} {speedup:>7} {difference:>11} {products:>9}  {}",
+            "{:<16} {:<19} {:<5} {:<15} {:<12} {:>10} {:>10} {speedup:>7} {difference:>11} {products:>9}  {}",
             outcome.model,
             outcome.setting,
             outcome.dtype.as_str(),
