@@ -15,7 +15,7 @@ use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::{GemmArgs, GemmOperand};
 use candle_sgemm::gemm::launch::launch;
-use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
 use candle_sgemm::gemm::planner::cache;
 use candle_sgemm::gemm::{
     Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
@@ -24,6 +24,7 @@ use common::reference::{element, place, walk, Terms, C0, TF32_ERROR};
 use common::{rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr};
+use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::Rng;
 use std::collections::HashSet;
@@ -59,6 +60,32 @@ impl Element for f64 {
     }
     fn bits(self) -> u64 {
         self.to_bits()
+    }
+}
+
+impl Element for f16 {
+    const EPSILON: f64 = 1.0 / 2048.0;
+    fn from_f64(x: f64) -> Self {
+        f16::from_f64(x)
+    }
+    fn to_f64(self) -> f64 {
+        f16::to_f64(self)
+    }
+    fn bits(self) -> u64 {
+        self.to_bits().into()
+    }
+}
+
+impl Element for bf16 {
+    const EPSILON: f64 = 1.0 / 256.0;
+    fn from_f64(x: f64) -> Self {
+        bf16::from_f64(x)
+    }
+    fn to_f64(self) -> f64 {
+        bf16::to_f64(self)
+    }
+    fn bits(self) -> u64 {
+        self.to_bits().into()
     }
 }
 
@@ -203,12 +230,14 @@ impl<T: Element> Prepared<T> {
             false => (case.alpha, case.beta),
         };
         let at = Addresses {
-            a: self.a.address(stream),
-            b: self.b.address(stream),
-            c: self.c.as_ref().map_or(0, |c| c.address(stream)),
-            d: address(&d) + (case.offset * std::mem::size_of::<T>()) as u64,
-            residual: self.residual.as_ref().map_or(0, |r| r.address(stream)),
-            bias: self.bias.as_ref().map_or(0, address),
+            operands: Operands {
+                a: self.a.address(stream),
+                b: self.b.address(stream),
+                c: self.c.as_ref().map_or(0, |c| c.address(stream)),
+                d: address(&d) + (case.offset * std::mem::size_of::<T>()) as u64,
+                bias: self.bias.as_ref().map_or(0, address),
+                residual: self.residual.as_ref().map_or(0, |r| r.address(stream)),
+            },
             bias_stride: 1,
             alpha: scalars.device_ptr(stream).0,
             beta: scalars.device_ptr(stream).0 + std::mem::size_of::<f32>() as u64,
@@ -240,7 +269,10 @@ impl<T: Element> Prepared<T> {
             Precision::Tf32 => TF32_ERROR,
             _ => 0.0,
         };
-        let limit = C0 * T::EPSILON * (self.case.problem.k as f64).sqrt() + rounding;
+        let limit = match self.case.problem.types.a.is_16_bit() {
+            true => C0 * f64::from(f32::EPSILON) * (self.case.problem.k as f64).sqrt() + T::EPSILON,
+            false => C0 * T::EPSILON * (self.case.problem.k as f64).sqrt() + rounding,
+        };
         let plain = self.case.problem.epilogue.c.is_none() && self.case.problem.epilogue.is_plain();
         // One row and one column, broadcast, make one number: no average that cancellation could not spoil.
         let one_number = self.case.problem.a.row_stride == 0 && self.case.problem.b.col_stride == 0;
@@ -258,9 +290,9 @@ fn layouts(rows: usize, cols: usize) -> Vec<OperandLayout> {
     vec![
         OperandLayout::row_major(cols),
         OperandLayout::col_major(rows),
-        OperandLayout::row_major(cols.next_multiple_of(4) + 4), // padded, still aligned
+        OperandLayout::row_major(cols.next_multiple_of(8) + 8), // padded, still aligned
         OperandLayout::row_major(cols + 3),                     // padded to an odd stride
-        OperandLayout::col_major(rows.next_multiple_of(4) + 8),
+        OperandLayout::col_major(rows.next_multiple_of(8) + 16),
         OperandLayout::strided(2 * cols as i64 + 1, 2), // every second column of something
         OperandLayout::strided(0, 1),                   // one row, broadcast
         OperandLayout::strided(1, 0),                   // one column, broadcast
@@ -315,7 +347,7 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
     };
     let base = |m, n, k, a, b, offset| {
         let mut problem = GemmProblem::new(m, n, k, a, b);
-        problem.dtype = spec.dtype;
+        problem.types = ElementTypes::all_of(spec.dtype);
         problem.precision = precision;
         for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
             *layout = aligned_for(spec.dtype, *layout, offset);
@@ -507,6 +539,9 @@ fn every_kernel_is_right_for_every_shape_and_view() {
         complaints.extend(match spec.dtype {
             DType::F32 => check_kernel::<f32>(&stream, spec, &device),
             DType::F64 => check_kernel::<f64>(&stream, spec, &device),
+            DType::F16 => check_kernel::<f16>(&stream, spec, &device),
+            DType::BF16 => check_kernel::<bf16>(&stream, spec, &device),
+            other => unimplemented!("{other}"),
         });
     }
     assert_none_wrong(&complaints);
@@ -703,18 +738,18 @@ fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
             .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
-            .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
+            .filter(|plan| plan.kernel.supports_pdl() || plan.repacks != [None; 2])
             .filter(|plan| rows == size || plan.kernel.needs.max_m > 0);
         for plan in plans.step_by(every()) {
             let mut chain = |step_by_step: bool| {
                 stream.memcpy_dtod(&start, &mut x[0]).unwrap();
                 for i in 0..LENGTH {
-                    let at = Addresses {
+                    let at = Addresses::new(Operands {
                         a: x[i % 2].device_ptr(stream).0,
                         b: b.device_ptr(stream).0,
                         d: x[(i + 1) % 2].device_ptr(stream).0,
-                        ..Addresses::default()
-                    };
+                        ..Operands::default()
+                    });
                     // SAFETY: the three matrices are of this size, D another than A, and live until they are downloaded.
                     unsafe { launch(&plan, &at, alpha, 0.0, stream.cu_stream()) }.expect("launch");
                     if step_by_step {
@@ -777,12 +812,12 @@ fn tiles_may_arrive_late() {
                 for _ in 0..rounds {
                     stream.memset_zeros(&mut d).unwrap();
                     for i in 0..kept {
-                        let at = Addresses {
+                        let at = Addresses::new(Operands {
                             a: a.device_ptr(&stream).0,
                             b: b.device_ptr(&stream).0 + (i % copies * size_of_val(b_once.as_slice())) as u64,
                             d: d.device_ptr_mut(&stream).0 + (i * m * n * size_of::<f32>()) as u64,
-                            ..Addresses::default()
-                        };
+                            ..Operands::default()
+                        });
                         // SAFETY: every matrix is within its allocation, and all live until D is downloaded.
                         unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.expect("launch");
                     }
@@ -843,12 +878,12 @@ fn chains_of_additions_are_as_long_as_plans_say() {
                     .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                     .filter(|plan| plan.repacks == [None; 2]);
                 for plan in plans.step_by(every()) {
-                    let at = Addresses {
+                    let at = Addresses::new(Operands {
                         a: a.device_ptr(&stream).0,
                         b: b.device_ptr(&stream).0,
                         d: d.device_ptr_mut(&stream).0,
-                        ..Addresses::default()
-                    };
+                        ..Operands::default()
+                    });
                     // SAFETY: the three matrices are of this size and live until D is downloaded.
                     unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.expect("launch");
                     let results = stream.clone_dtoh(&d).expect("download");
@@ -911,12 +946,12 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
             let poison = vec![f32::NAN; prepared.d_len];
             let mut lanes = streams.each_ref().map(|lane| (lane, lane.clone_htod(&poison).unwrap()));
             let queue = |lane: &Arc<CudaStream>, d: &CudaSlice<f32>| {
-                let at = Addresses {
+                let at = Addresses::new(Operands {
                     a: prepared.a.address(&stream),
                     b: prepared.b.address(&stream),
                     d: d.device_ptr(lane).0,
-                    ..Addresses::default()
-                };
+                    ..Operands::default()
+                });
                 // SAFETY: as in `Prepared::run`; each stream writes to a D of its own.
                 unsafe { launch(&plan, &at, 1.0, 0.0, lane.cu_stream()) }.expect("launch");
             };
@@ -1222,12 +1257,12 @@ fn offsets_beyond_two_to_the_31_are_reached() {
             continue;
         };
         let d = stream.clone_htod(&vec![f32::NAN; m * n]).unwrap();
-        let at = Addresses {
+        let at = Addresses::new(Operands {
             a: a.device_ptr(&stream).0,
             b: b.device_ptr(&stream).0,
             d: d.device_ptr(&stream).0,
-            ..Addresses::default()
-        };
+            ..Operands::default()
+        });
         // SAFETY: the buffers hold every element that the layouts reach.
         unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.unwrap();
         let d = stream.clone_dtoh(&d).unwrap();
@@ -1274,12 +1309,12 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
     let (size, k) = (64, 4096);
     let [a, b] = [0, 1].map(|_| stream.alloc_zeros::<f32>(size * k).unwrap());
     let d = stream.alloc_zeros::<f32>(size * size).unwrap();
-    let at = Addresses {
+    let at = Addresses::new(Operands {
         a: a.device_ptr(&stream).0,
         b: b.device_ptr(&stream).0,
         d: d.device_ptr(&stream).0,
-        ..Addresses::default()
-    };
+        ..Operands::default()
+    });
     let (mut with_room, mut without) = (0, 0);
     for a in [OperandLayout::row_major(k), OperandLayout::col_major(size)] {
         for b in [OperandLayout::row_major(size), OperandLayout::col_major(k)] {
@@ -1338,7 +1373,7 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
     let Some(stream) = stream_or_skip("both_sides_of_the_kernel_abi_see_the_same_fields") else {
         return;
     };
-    let out = stream.clone_htod(&vec![f64::NAN; 80]).unwrap();
+    let out = stream.clone_htod(&vec![f64::NAN; 90]).unwrap();
     let mut next = 100i64;
     let mut number = || {
         next += 1;
@@ -1383,6 +1418,13 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         combine: Combine::Multiply,
         alpha_at: 78,
         beta_at: 79,
+        a_type: DType::F64,
+        b_type: DType::F16,
+        c_type: DType::BF16,
+        d_type: DType::F32,
+        bias_type: DType::F64,
+        residual_type: DType::F16,
+        reserved: 80,
     };
     let mut expected = Vec::new();
     for operand in [a, b, c, d, residual] {
@@ -1395,13 +1437,14 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
     }
     expected.extend((1..=17).map(f64::from));
     expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0, 1.0, 78.0, 79.0]);
+    expected.extend([1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 80.0]);
 
     let function = CurrentContext::get()
         .unwrap()
         .function("diagnostics/gemm_args_echo", "gemm_args_echo", 0)
         .unwrap();
     let mut parameters = [std::ptr::from_mut(&mut args).cast()];
-    // SAFETY: the kernel takes this struct by value and writes fewer than 80 doubles to `out`.
+    // SAFETY: the kernel takes this struct by value and writes fewer than 90 doubles to `out`.
     unsafe {
         cudarc::driver::result::launch_kernel(
             function.handle(),
