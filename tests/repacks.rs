@@ -6,7 +6,7 @@
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
 use candle_sgemm::gemm::planner::prepare::{self, Repack};
-use candle_sgemm::gemm::{Access, DType, GemmProblem, KernelSpec, OperandLayout, TABLE};
+use candle_sgemm::gemm::{Access, DType, ElementTypes, GemmProblem, KernelSpec, OperandLayout, TABLE};
 use candle_sgemm::transpose::args::TransposeArgs;
 use candle_sgemm::transpose::kernels::Tiling;
 use candle_sgemm::transpose::{cpu, Axis, Step, TransposePlan, TransposeProblem};
@@ -90,7 +90,7 @@ impl Lie {
             false => GemmProblem::new(rows, OTHER, cols, self.layout(), OperandLayout::row_major(OTHER)),
             true => GemmProblem::new(OTHER, cols, rows, OperandLayout::col_major(OTHER), self.layout()),
         };
-        problem.dtype = self.dtype;
+        problem.types = ElementTypes::all_of(self.dtype);
         problem.batch_dims = self.batch_dims();
         problem
     }
@@ -209,7 +209,7 @@ fn complaint(repack: &Repack, lie: &Lie) -> Option<String> {
     for (&from, &to) in from.iter().zip(&to) {
         wanted[to] = src[from];
     }
-    let movement = repack.movement(&batch_dims, dtype);
+    let movement = repack.movement(&batch_dims);
     let run = |problem: &TransposeProblem, how: &dyn Fn(&mut Memory)| {
         let mut memory = Memory {
             src: &src,
@@ -300,6 +300,10 @@ fn lies(size: [usize; 2]) -> impl Iterator<Item = Lie> {
                 (16, DType::F32),
                 (8, DType::F64),
                 (16, DType::F64),
+                (2, DType::F16),
+                (4, DType::BF16),
+                (8, DType::F16),
+                (16, DType::BF16),
             ];
             aligns.into_iter().map(move |(align, dtype)| Lie {
                 size,

@@ -19,7 +19,18 @@
 // group that runs ahead: with two stages a group the main loop reached 77 % of the FFMA's peak, with four 81 %. Since no tile
 // follows the first, the sums can take the room of the stages when these are done, and 192 KB are stages.
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP: 32 FLOP a byte, 21, and 16.
+#include "../epilogue/epilogue.cuh"
+#include "../epilogue/partial_sums.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/tiles.cuh"
 #include "copied_tile.cuh"
+#include "lanes.cuh"
+#include "thread_tile.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -41,12 +52,12 @@ struct Grouped {
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;   // with 72 the producers would spill
     static constexpr int kArrivals = A_TURNED || B_TURNED ? kWarp : 1;   // every lane that turned, or the one that asked
     static constexpr int kMathBarrier = 1;                      // the math warps' own
-    static constexpr int kPieces = TM * TN / (kVec * kVec);     // 4 × 4 outputs of a thread
+    static constexpr int kPieces = TM * TN / (kVector * kVector);     // 4 × 4 outputs of a thread
     static constexpr int kEach = kPieces / kGroups;             // that it stores
     static_assert(kGroups * kGroupWarps == kMathWarps && kPieces % kGroups == 0, "groups fill the block and share the tile");
     static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
     static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is turned has been asked for, into stages of its own");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Stage {
@@ -56,24 +67,12 @@ struct Grouped {
     struct Shared {
         union {
             Stage stages[STAGES];
-            float4 sums[kGroups][kEach][kVec][kMathThreads];   // after the last stage
+            float4 sums[kGroups][kEach][kVector][kMathThreads];   // after the last stage
         };
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
-
-    struct Cursor {
-        int stage;
-        uint32_t parity;
-        __device__ __forceinline__ void advance(int by) {
-            stage += by;
-            if (stage >= STAGES) {
-                stage -= STAGES;
-                parity ^= 1;
-            }
-        }
-    };
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
 
     static __device__ __forceinline__ WorkUnit work_of(const GemmArgs& args) {
         return work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
@@ -113,7 +112,7 @@ struct Grouped {
         const WorkUnit work = work_of(args);
         const BatchCoordinates at_a(args, args.a, work.batch), at_b(args, args.b, work.batch);
         const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
-        Cursor ask{warp, 1}, turn{warp, 0};   // the first round is free
+        Ring<STAGES> ask{warp, 1}, turn{warp, 0};   // the first round is free
         int asked = warp;
         const auto ask_next = [&] {
             if (asked < steps) {
@@ -157,10 +156,10 @@ struct Grouped {
     // ---- compute ----
 
     static __device__ __forceinline__ int first_row(int warp, int lane) {
-        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
+        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
     }
     static __device__ __forceinline__ int first_col(int warp, int lane) {
-        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
     }
 
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
@@ -170,10 +169,10 @@ struct Grouped {
         const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
         Thread tile;
         tile.clear();
-        Cursor cursor{group, 0};
+        Ring<STAGES> cursor{group, 0};
         if (group < steps)
             multiply_stages<TileA, TileB, BK>(tile, shared, cursor, (steps - group + kGroups - 1) / kGroups, row, col, lane,
-                                              [](Cursor& cursor) { cursor.advance(kGroups); });
+                                              [](Ring<STAGES>& cursor) { cursor.advance(kGroups); });
         store(tile, args, shared, ptx::recompute(thread));
     }
 
@@ -185,16 +184,16 @@ struct Grouped {
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece)
 #pragma unroll
-            for (int i = 0; i < kVec; ++i)
-                mine[(piece / kGroups * kVec + i) * kMathThreads + piece % kGroups * kGroupThreads] =
-                    tile.quad(piece / (TN / kVec) * kVec, piece % (TN / kVec) * kVec + i);
+            for (int i = 0; i < kVector; ++i)
+                mine[(piece / kGroups * kVector + i) * kMathThreads + piece % kGroups * kGroupThreads] =
+                    tile.quad(piece / (TN / kVector) * kVector, piece % (TN / kVector) * kVector + i);
         ptx::named_barrier_sync(kMathBarrier, kMathThreads);
         const WorkUnit work = work_of(args);
         const Epilogue epilogue(args, work.batch);
         if (args.split_k == 1) {
 #pragma unroll 1
             for (int i = 0; i < kEach; ++i) {
-                float4 q[kVec];
+                float4 q[kVector];
                 sum_groups(shared, i, thread, q);
                 store_piece(args, epilogue, work, i, thread, q);
             }
@@ -202,10 +201,10 @@ struct Grouped {
         }
 #pragma unroll 1
         for (int i = 0; i < kEach; ++i) {
-            float4 q[kVec];
+            float4 q[kVector];
             sum_groups(shared, i, thread, q);
 #pragma unroll
-            for (int j = 0; j < kVec; ++j) shared.sums[0][i][j][thread] = q[j];
+            for (int j = 0; j < kVector; ++j) shared.sums[0][i][j][thread] = q[j];
         }
         ptx::cluster_sync();
         const int slice = static_cast<int>(ptx::cluster_rank());
@@ -214,41 +213,30 @@ struct Grouped {
 #pragma unroll 1
         for (int unit = kEach * kMathWarps * slice / args.split_k + thread / kWarp; unit < last; unit += kMathWarps) {
             const int i = unit / kMathWarps, of = unit % kMathWarps * kWarp + lane;
-            float4 q[kVec];
-            sum_slices(shared, i, of, args.split_k, q);
+            float4 q[kVector];
+            sum_over_cluster<kVector, kMathThreads, 1>(&shared.sums[0][i][0][of], args.split_k, q);
             store_piece(args, epilogue, work, i, of, q);
         }
         ptx::cluster_sync();   // no block leaves while another reads its sums
     }
 
-    static __device__ __forceinline__ void sum_groups(const Shared& shared, int i, int thread, float4 (&q)[kVec]) {
+    static __device__ __forceinline__ void sum_groups(const Shared& shared, int i, int thread, float4 (&q)[kVector]) {
 #pragma unroll
-        for (int j = 0; j < kVec; ++j) q[j] = shared.sums[0][i][j][thread];
+        for (int j = 0; j < kVector; ++j) q[j] = shared.sums[0][i][j][thread];
 #pragma unroll
         for (int group = 1; group < kGroups; ++group)
 #pragma unroll
-            for (int j = 0; j < kVec; ++j) add(q[j], shared.sums[group][i][j][thread]);
-    }
-
-    static __device__ __forceinline__ void sum_slices(const Shared& shared, int i, int thread, int slices, float4 (&q)[kVec]) {
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-        for (int slice = 0; slice < slices; ++slice) {
-            const uint32_t theirs = ptx::cluster_address(&shared.sums[0][i][0][thread], slice);
-#pragma unroll
-            for (int j = 0; j < kVec; ++j) add(q[j], ptx::load_cluster_vector(theirs + j * kMathThreads * sizeof(float4)));
-        }
+            for (int j = 0; j < kVector; ++j) add(q[j], shared.sums[group][i][j][thread]);
     }
 
     // Stores 4 × 4 outputs: the i-th piece of a thread, where all threads of a block are counted as parts of the tile.
     static __device__ __forceinline__ void store_piece(const GemmArgs& args, const Epilogue& epilogue, const WorkUnit& work, int i,
-                                                       int thread, const float4 (&q)[kVec]) {
+                                                       int thread, const float4 (&q)[kVector]) {
         const int piece = i * kGroups + thread / kGroupThreads, warp = thread % kGroupThreads / kWarp, lane = thread % kWarp;
-        const int row = first_row(warp, lane) + Thread::row(piece / (TN / kVec) * kVec);
-        const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVec) * kVec);
-        float4 rows[kVec];
-        rows_of_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
+        const int row = first_row(warp, lane) + Thread::row(piece / (TN / kVector) * kVector);
+        const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVector) * kVector);
+        float4 rows[kVector];
+        rows_of_turned_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
         epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
     }
 };

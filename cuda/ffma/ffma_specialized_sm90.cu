@@ -16,9 +16,19 @@
 // a byte and 2 TB/s with the smaller tile.
 //
 // Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile of the whole waves. The k of all other tiles is
-// shared equally among them: stream_k.cuh. No second launch, the same bits every time.
-#include "../common/stream_k.cuh"
+// shared equally among them: scheduler/stream_k.cuh. No second launch, the same bits every time.
+#include "../epilogue/epilogue.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/stream_k.cuh"
+#include "../scheduler/tiles.cuh"
 #include "copied_tile.cuh"
+#include "lanes.cuh"
+#include "thread_tile.cuh"
+#include "tile_loader.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -65,11 +75,11 @@ struct Specialized {
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
-    static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
+    static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are dealt out anew
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
-    static constexpr int kQuads = TM * TN / kVec;   // of a thread
+    static constexpr int kQuads = TM * TN / kVector;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
-    using Finish = stream_k::Finish<kMathThreads, kQuads, kVec, kMathBarrier>;
+    using Finish = stream_k::Finish<kMathThreads, kQuads, kVector, kMathBarrier>;
     static_assert(FEED::kCopied || FEED::kArrivals == kProducers, "every producer arrives");
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
@@ -91,19 +101,7 @@ struct Specialized {
         }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
-
-    // A place in the ring and the parity of its current round.
-    struct Cursor {
-        int stage = 0;
-        uint32_t parity = 0;
-        __device__ __forceinline__ void advance() {
-            if (++stage == STAGES) {
-                stage = 0;
-                parity ^= 1;
-            }
-        }
-    };
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
 
     static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared, const FEED& feed) {
         if (threadIdx.x == 0) {
@@ -193,7 +191,7 @@ struct Specialized {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, shared, grid);
         stream_k::Piece piece;
-        Cursor cursor;
+        Ring<STAGES> cursor;
         for (int number = 0; schedule.take(number, piece); ++number) {
             const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
             const int k_begin = piece.begin * BK, k_end = min(args.k, piece.end * BK);
@@ -222,7 +220,7 @@ struct Specialized {
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
         const int warp = thread / kWarp, lane = thread % kWarp;
         const int row = first_row(warp, lane), col = first_col(warp, lane);
-        Cursor cursor;
+        Ring<STAGES> cursor;
         for (int number = 0;; number = ptx::recompute(number + 1)) {   // all registers but its own are the tile's
             const TileGrid grid = TileGrid::of<BM, BN>(args);
             stream_k::Piece piece;
@@ -241,20 +239,20 @@ struct Specialized {
 
     // The first output of a thread in the tile.
     static __device__ __forceinline__ int first_row(int warp, int lane) {
-        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
+        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
     }
     static __device__ __forceinline__ int first_col(int warp, int lane) {
-        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
     }
 
     template <bool A_TURNED, bool B_TURNED>
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
                                                       int col, int lane, const Copied<A_TURNED, B_TURNED>*) {
         multiply_stages<CopiedTile<BM, BK, A_TURNED>, CopiedTile<BN, BK, B_TURNED>, BK>(
-            tile, shared, cursor, steps, row, col, lane, [](Cursor& cursor) { cursor.advance(); });
+            tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
     }
 
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
                                                       int col, int lane, const Loaded*) {
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
         tile.load(0, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
@@ -288,29 +286,23 @@ struct Specialized {
         schedule.take(number, piece);
         const Finish finish(args, schedule, piece, shared.sums, thread);
 #pragma unroll
-        for (int group = 0; group < kQuads / kVec; ++group) {
+        for (int group = 0; group < kQuads / kVector; ++group) {
             float4* place = finish.place(group);
 #pragma unroll
-            for (int i = 0; i < kVec; ++i)
-                place[i * kMathThreads] = tile.quad(group / (TN / kVec) * kVec, group % (TN / kVec) * kVec + i);
+            for (int i = 0; i < kVector; ++i)
+                place[i * kMathThreads] = tile.quad(group / (TN / kVector) * kVector, group % (TN / kVector) * kVector + i);
         }
         const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
-        finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVec]) {
-            const int row = first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
-            const int col = first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
-            // Four columns become four rows, as quad() turned them.
-            float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y), make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
-                             make_float4(q[0].w, q[1].w, q[2].w, q[3].w), make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+        finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVector]) {
+            const int row = first_row(warp, lane) + group / (TN / kVector) * LM * kVector;
+            const int col = first_col(warp, lane) + group % (TN / kVector) * LN * kVector;
+            float4 rows[kVector];
             if constexpr (FEED::kCopied) {
-                rotate_back(rows, FEED::template rotation_a<BM, BK>(row));
-#pragma unroll
-                for (int i = 0; i < kVec; ++i) {
-                    float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
-                    rotate_back(x, FEED::template rotation_b<BN, BK>(col));
-                    rows[i] = make_float4(x[0], x[1], x[2], x[3]);
-                }
+                rows_of_turned_piece(q, FEED::template rotation_a<BM, BK>(row), FEED::template rotation_b<BN, BK>(col), rows);
+            } else {
+                rows_of_piece(q, rows);
             }
             epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
         });
@@ -348,11 +340,11 @@ struct Specialized {
 #define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                          \
     FFMA_LOADED(ffma_specialized_##SIZE##_sm90, BM, BN, TM, TN)                         \
     FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)         \
-    FFMA_COPIED(ffma_specialized_##SIZE##_nt_sm90, BM, BN, TM, TN, true, true)          \
     FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false)        \
     FFMA_COPIED(ffma_specialized_##SIZE##_tt_sm90, BM, BN, TM, TN, false, true)
 
 FFMA_SPECIALIZED(128x256, 128, 256, 8, 16)
+FFMA_COPIED(ffma_specialized_128x256_nt_sm90, 128, 256, 8, 16, true, true)
 FFMA_SPECIALIZED(128x128, 128, 128, 8, 8)
 
 #endif  // sm_90a

@@ -20,9 +20,16 @@
 // and 1 µs needs.
 #include <cuda.h>
 
-#include "../common/copy_coordinates.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../epilogue/lane_sum.cuh"
+#include "../epilogue/partial_sums.cuh"
+#include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../pipeline/tma_tiles.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
 #include "along_k_tile.cuh"
-#include "lane_sum.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -45,7 +52,7 @@ struct Strips {
     static constexpr int kStageK = kMathWarps * kBoxK;
     static constexpr int kTurns = kRowBytes / kChunk / LK;     // chunks of a lane in a box
     static constexpr int kBoxX = BM * kRowBytes, kBoxW = BN * kRowBytes;
-    static constexpr int kQuadRow = BN / kVec, kQuads = BM * kQuadRow;   // 16-byte pieces of a strip's result
+    static constexpr int kQuadRow = BN / kVector, kQuads = BM * kQuadRow;   // 16-byte pieces of a strip's result
     static constexpr int kTogether = 4;                        // slices' sums that a finisher has under way
     static constexpr int kFixed = 2;                           // strips of a block that are not dealt
     static constexpr int kAhead = 2;                           // stages that are asked for before the block has gathered
@@ -53,9 +60,9 @@ struct Strips {
     // of the swizzle apart have the same place in it, and the lanes of half a warp read from all banks.
     static constexpr int kRunM = kSwizzle / LM, kRunN = kSwizzle / LN;
     static_assert(LM * TM == BM && LN * TN == BN, "a warp's lanes cover the strip's result");
-    static_assert(TM % LK == 0 && kRunN % kVec == 0, "a lane ends up with whole vectors of a row");
+    static_assert(TM % LK == 0 && kRunN % kVector == 0, "a lane ends up with whole vectors of a row");
     static_assert(kAhead <= STAGES && MAX_SLICE % kStageK == 0, "slices are made of stages");
-    static_assert(kMathRegisters * kMathThreads + kHelperRegisters * kHelpers <= 65536 / kThreads / 8 * 8 * kThreads,
+    static_assert(kMathRegisters * kMathThreads + kHelperRegisters * kHelpers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
@@ -67,21 +74,9 @@ struct Strips {
         int done;            // the strip of the sums; -1: there are no more
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
     static_assert(kBoxX % (kSwizzle * kRowBytes) == 0 && kBoxW % (kSwizzle * kRowBytes) == 0,
                   "boxes start on a period of the swizzle");
-
-    // A place in the ring and the parity of its current round.
-    struct Cursor {
-        int stage;
-        uint32_t parity;
-        __device__ __forceinline__ void advance() {
-            if (++stage == STAGES) {
-                stage = 0;
-                parity ^= 1;
-            }
-        }
-    };
 
     // What a block works on: a slice of a matrix of the batch is a group's, which has `members` blocks.
     struct Share {
@@ -176,7 +171,7 @@ struct Strips {
         // Every block that had its fixed strips draws until it gets none; the last to do so clears the counter.
         const unsigned draws = max(share.strips - fixed, 0) + min(share.strips - share.members, share.members);
         int step = min(share.steps, kAhead);   // these are on their way
-        Cursor cursor{step % STAGES, static_cast<uint32_t>(step / STAGES)};
+        Ring<STAGES> cursor{step % STAGES, static_cast<uint32_t>(step / STAGES)};
         int strip = share.member;
         for (int number = 0; strip < share.strips; ++number) {
             for (; step < share.steps; ++step) {
@@ -224,7 +219,7 @@ struct Strips {
         const int row = lane / LN % LM * kRunM, col = lane % LN * kRunN, chunk = lane / (LN * LM);
         const uint32_t x_lane = ptx::shared_address(shared.x[warp]) + row * kRowBytes + (row % kSwizzle ^ chunk) * kChunk;
         const uint32_t w_lane = ptx::shared_address(shared.w[0][warp]) + col * kRowBytes + (col % kSwizzle ^ chunk) * kChunk;
-        Cursor cursor{0, 0};
+        Ring<STAGES> cursor{0, 0};
         uint32_t sums_parity = 1;   // the first time they are free
         int finisher = 0;
         for (;;) {
@@ -259,8 +254,8 @@ struct Strips {
 #pragma unroll
             for (int i = 0; i < TM / LK; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; j += kVec)
-                    shared.sums[warp][(row + row_of<kRunM>(first + i)) * kQuadRow + (col + row_of<kRunN>(j)) / kVec] =
+                for (int j = 0; j < TN; j += kVector)
+                    shared.sums[warp][(row + row_of<kRunM>(first + i)) * kQuadRow + (col + row_of<kRunN>(j)) / kVector] =
                         make_float4(sums[i * TN + j], sums[i * TN + j + 1], sums[i * TN + j + 2], sums[i * TN + j + 3]);
             if (threadIdx.x == 0) shared.done = strip;
             __syncwarp();
@@ -321,24 +316,13 @@ struct Strips {
     }
 
     static __device__ __forceinline__ float4 sum_slices(const GemmArgs& args, const Share& share, int strip, int quad) {
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         const float4* from = sums_of(args, share, share.batch * args.split_k, strip) + quad;
         const int64_t stride = static_cast<int64_t>(share.strips) * kQuads;
-#pragma unroll 1
-        for (int first = 0; first < args.split_k; first += kTogether) {
-            float4 part[kTogether];
-#pragma unroll
-            for (int i = 0; i < kTogether; ++i)
-                if (first + i < args.split_k) part[i] = ptx::load_l2(from + (first + i) * stride);
-#pragma unroll
-            for (int i = 0; i < kTogether; ++i)
-                if (first + i < args.split_k) add(sum, part[i]);
-        }
-        return sum;
+        return sum_of_slices<kTogether>(args.split_k, [&](int slice) { return ptx::load_l2(from + slice * stride); });
     }
 
     static __device__ __forceinline__ void store(const GemmArgs& args, const Epilogue& epilogue, int strip, int quad, float4 sum) {
-        epilogue.store_vector(args, quad / kQuadRow, strip * BN + quad % kQuadRow * kVec, sum);
+        epilogue.store_vector(args, quad / kQuadRow, strip * BN + quad % kQuadRow * kVector, sum);
     }
 };
 

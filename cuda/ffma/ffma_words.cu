@@ -14,7 +14,11 @@
 //
 // Where nothing is added to α·A·B it is stored out of registers. Otherwise, and where a cluster cuts k, sums pass through
 // shared memory, for one short copy of the epilogue's code.
-#include "ffma_tile.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/tiles.cuh"
 
 namespace ffma_gemm {
 
@@ -79,8 +83,8 @@ template <int BM, int BN, int BK, int TM, int STAGES>
 struct Words {
     static constexpr int kAcross = 16, TN = BN / kAcross;   // threads beside each other, and columns of each
     static constexpr int kThreads = BM / TM * kAcross;
-    static constexpr int kPitchA = BM + kVec, kPitchB = BN + kVec, kPitchSum = BN + 1;
-    static_assert(BN % kAcross == 0 && BM % TM == 0 && TM % kVec == 0 && kThreads % kWarp == 0, "threads fill the tile");
+    static constexpr int kPitchA = BM + kVector, kPitchB = BN + kVector, kPitchSum = BN + 1;
+    static_assert(BN % kAcross == 0 && BM % TM == 0 && TM % kVector == 0 && kThreads % kWarp == 0, "threads fill the tile");
 
     struct Stage {
         float a[BK * kPitchA], b[BK * kPitchB];
@@ -136,7 +140,7 @@ private:
     static __device__ __forceinline__ void multiply(float (&acc)[TM][TN], const float* a, const float* b) {
         float x[TM], y[TN];
 #pragma unroll
-        for (int i = 0; i < TM; i += kVec) *reinterpret_cast<float4*>(x + i) = *reinterpret_cast<const float4*>(a + i);
+        for (int i = 0; i < TM; i += kVector) *reinterpret_cast<float4*>(x + i) = *reinterpret_cast<const float4*>(a + i);
 #pragma unroll
         for (int j = 0; j < TN; ++j) y[j] = b[j * kAcross];
 #pragma unroll
@@ -197,7 +201,7 @@ private:
 }  // namespace ffma_gemm
 
 // NAME, blocks that share a multiprocessor, then the tile: BM, BN, BK, TM, STAGES.
-#define FFMA_WORDS(NAME, BLOCKS, ...)                                                                             \
+#define FFMA_WORDS(NAME, BLOCKS, BM, BN, BK, TM, STAGES)                                                                             \
     enum : int { NAME##_shared = sizeof(ffma_gemm::Words<__VA_ARGS__>::Shared) };                                 \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Words<__VA_ARGS__>::kThreads), BLOCKS)               \
         NAME(const __grid_constant__ GemmArgs args) {                                                             \
@@ -206,9 +210,10 @@ private:
     }
 
 FFMA_WORDS(ffma_words_128x128, 2, 128, 128, 16, 8, 3)
-FFMA_WORDS(ffma_words_128x64, 2, 128, 64, 16, 8, 3)
-FFMA_WORDS(ffma_words_80x80, 3, 80, 80, 16, 8, 3)
+FFMA_WORDS(ffma_words_96x96, 2, 96, 96, 16, 8, 3)
+FFMA_WORDS(ffma_words_80x80, 4, 80, 80, 16, 8, 2)
 FFMA_WORDS(ffma_words_64x64, 5, 64, 64, 16, 8, 3)
 FFMA_WORDS(ffma_words_64x32, 4, 64, 32, 16, 8, 3)
 FFMA_WORDS(ffma_words_32x64, 6, 32, 64, 16, 4, 3)
 FFMA_WORDS(ffma_words_32x32, 8, 32, 32, 16, 4, 4)
+FFMA_WORDS(ffma_words_16x64, 8, 16, 64, 16, 4, 4)

@@ -11,9 +11,10 @@
 // Traffic: each element is read once and written once, in whole lines. Arithmetic: byte permutation only.
 #include <cuda.h>
 
-#include "../common/ptx.cuh"
-#include "../common/transpose_args.cuh"
-#include "../common/transpose_tile.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "micro_tile.cuh"
 
 namespace {
 

@@ -95,7 +95,7 @@ unsafe fn launch_piece(
         sharedMemBytes: instance.shared(plan.streaming),
         hStream: stream,
         attrs: &mut early,
-        numAttrs: u32::from(kernel.starts_early && early_starts(context.info())),
+        numAttrs: u32::from(kernel.supports_pdl && early_starts(context.info())),
     };
     // SAFETY: the kernel takes one `TransposeArgs` and, if it needs them, two tensor maps, all by value, which the driver
     // copies before it returns. What it does with the addresses is what the caller vouched for.

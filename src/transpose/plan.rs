@@ -203,7 +203,7 @@ impl Piece {
     }
 }
 
-/// Elements along the long side of a tile whose short side is `short`. `narrow_tile_length` in `transpose_narrow.cuh`
+/// Elements along the long side of a tile whose short side is `short`. `narrow_tile_length` in `cuda/transpose/narrow.cuh`
 /// computes the same.
 fn narrow_tile_length(short: usize, element_size: usize) -> usize {
     const MULTIPLE: usize = 16;

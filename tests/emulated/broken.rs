@@ -25,7 +25,7 @@ const FAMILIES: [Family; 16] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
-        &["gemm_tf32_sm90_128x64_tn", "gemm_tf32_sm90_128x128_pair_tn"],
+        &["gemm_tf32_sm90_128x64_tn", "gemm_tf32_sm90_128x256_pair_nt"],
     ),
     (
         "3×TF32 on Hopper",

@@ -55,7 +55,8 @@ pub fn refused(result: &Result<Tensor>, kernel: Option<&str>) -> Option<std::res
     let text = error.to_string();
     let reason = [
         "cannot take",
-        "multiplies F32",
+        "multiplies f",
+        "multiplies bf16",
         "runs on CUDA devices",
         "was not compiled",
     ];

@@ -66,7 +66,7 @@ impl Plan {
         let clusters = clusters.iter().copied().filter(move |&cut| {
             // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
             let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
-            whole && units * (cut as usize) < 2 * device.sm_count as usize
+            whole && units * (cut as usize) < 2 * (device.sm_count * spec.blocks_per_multiprocessor) as usize
         });
         std::iter::once(spec.work_queue(&problem, &device).map_or(Cut::Whole, Cut::WorkQueue))
             .chain(clusters.map(Cut::Cluster))

@@ -92,8 +92,8 @@ impl Plan {
             ],
             (Grid::Units | Grid::Persistent, Cut::Cluster(slices)) => [units * slices, 1, 1],
             (Grid::Units, _) => [units, 1, 1],
-            (Grid::Persistent, _) => [units.min(sms), 1, 1],
-            (Grid::Pairs(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
+            (Grid::Persistent, _) => [units.min(sms * spec.blocks_per_multiprocessor), 1, 1],
+            (Grid::Clusters(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
         };
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
         // The workspace has the kernel's own part first, then the operands that are written anew.
@@ -134,13 +134,13 @@ impl Plan {
             }
             _ => self.k_slice() as usize,
         };
-        length.div_ceil(self.kernel.chains as usize)
+        length.div_ceil(self.kernel.partial_sums as usize)
     }
 
     /// Blocks of a cluster, along x; 1: no clusters.
     pub const fn cluster(&self) -> u32 {
         match (self.kernel.grid, self.cut) {
-            (Grid::Pairs(_), _) => 2,
+            (Grid::Clusters(_), _) => 2,
             (_, Cut::Cluster(slices)) => slices,
             _ => 1,
         }

@@ -21,6 +21,8 @@ pub struct Repack {
     pub from: OperandLayout,
     /// Where the kernel finds it, relative to its place in the workspace.
     pub to: OperandLayout,
+    /// What its elements are.
+    pub dtype: DType,
     /// Its rows and columns.
     pub size: [usize; 2],
     /// Bytes that it takes there, gaps between rows included.
@@ -47,14 +49,14 @@ pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, R
     let GemmProblem { m, n, k, .. } = *problem;
     let mut changed = *problem;
     let mut repacks = [None; 2];
+    let accesses = problem.accesses();
     let operands = [
-        (&mut changed.a, spec.needs.a, [m, k]),
-        (&mut changed.b, spec.needs.b, [k, n]),
+        (&mut changed.a, accesses.a, problem.types.a, spec.needs.a, [m, k]),
+        (&mut changed.b, accesses.b, problem.types.b, spec.needs.b, [k, n]),
     ];
-    for ((layout, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
-        let access = layout.access(size[0], size[1], problem.dtype);
+    for ((layout, access, dtype, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
         if let Some(order) = wanted(access, needs) {
-            let written = match Repack::new(*layout, order, size, problem) {
+            let written = match Repack::new(*layout, dtype, order, size, problem) {
                 Some(written) => written,
                 // A kernel that takes anything takes this operand as it lies.
                 None if needs.is_empty() => continue,
@@ -85,7 +87,7 @@ fn wanted(access: Access, needs: &[Access]) -> Option<Order> {
 }
 
 impl Repack {
-    fn new(from: OperandLayout, order: Order, size: [usize; 2], problem: &GemmProblem) -> Option<Self> {
+    fn new(from: OperandLayout, dtype: DType, order: Order, size: [usize; 2], problem: &GemmProblem) -> Option<Self> {
         let [rows, cols] = size;
         let (inner, outer) = match order {
             Order::Rows => (cols, rows),
@@ -97,7 +99,7 @@ impl Repack {
         if inner == 1 || negative || strides.contains(&0) {
             return None;
         }
-        let element = problem.dtype.size();
+        let element = dtype.size();
         let line = inner.next_multiple_of(SECTOR_BYTES / element);
         let mut elements = line.saturating_mul(outer);
         let mut batch_strides = [0; MAX_BATCH_DIMS];
@@ -115,6 +117,7 @@ impl Repack {
         Some(Repack {
             from,
             to: to.with_batch_strides(batch_strides),
+            dtype,
             size,
             bytes: elements.saturating_mul(element),
             offset: 0,
@@ -122,7 +125,7 @@ impl Repack {
     }
 
     /// The movement that writes the operand, for a batch of these dimensions.
-    pub fn movement(&self, batch_dims: &[usize; MAX_BATCH_DIMS], dtype: DType) -> TransposeProblem {
+    pub fn movement(&self, batch_dims: &[usize; MAX_BATCH_DIMS]) -> TransposeProblem {
         let [rows, cols] = self.size;
         let batch = (0..MAX_BATCH_DIMS)
             .filter(|&dim| self.to.batch_strides[dim] != 0)
@@ -147,7 +150,7 @@ impl Repack {
         } else {
             [col, row]
         });
-        TransposeProblem::strided(axes, dtype.size()).aligned_to(self.from.align as usize)
+        TransposeProblem::strided(axes, self.dtype.size()).aligned_to(self.from.align as usize)
     }
 
     /// Whether rows become columns in memory.
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!((a.to.row_stride, a.bytes), (512, 2048 * 512 * 4));
         assert_eq!((b.to.col_stride, b.bytes), (512, 1024 * 512 * 4));
         assert!(a.transposes() && b.transposes());
-        let Movement::Matrix(m) = a.movement(&problem.batch_dims, problem.dtype).movement() else {
+        let Movement::Matrix(m) = a.movement(&problem.batch_dims).movement() else {
             panic!("a transposition")
         };
         assert_eq!((m.rows, m.cols, m.src_row, m.dst_col), (512, 2048, 2048, 512));
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!((a.bytes, b.bytes), (6 * 65 * 128 * 4, 3 * 127 * 40 * 4));
         assert_eq!(changed.a.access(65, 127, DType::F32), Access::RowVector);
         assert_eq!(changed.b.access(127, 33, DType::F32), Access::RowVector);
-        let movement = b.movement(&problem.batch_dims, problem.dtype);
+        let movement = b.movement(&problem.batch_dims);
         assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (381, 33, 40)));
     }
 
