@@ -200,13 +200,14 @@ private:
 
 }  // namespace ffma_gemm
 
-// NAME, blocks that share a multiprocessor, then the tile: BM, BN, BK, TM, STAGES.
-#define FFMA_WORDS(NAME, BLOCKS, BM, BN, BK, TM, STAGES)                                                                             \
-    enum : int { NAME##_shared = sizeof(ffma_gemm::Words<__VA_ARGS__>::Shared) };                                 \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::Words<__VA_ARGS__>::kThreads), BLOCKS)               \
+// NAME, blocks that share a multiprocessor, then the tile.
+#define FFMA_WORDS(NAME, BLOCKS, BM, BN, BK, TM, STAGES)                                                          \
+    enum : int { NAME##_shared = sizeof(ffma_gemm::Words<BM, BN, BK, TM, STAGES>::Shared) };                      \
+    extern "C" __global__ void                                                                                    \
+        __launch_bounds__((ffma_gemm::Words<BM, BN, BK, TM, STAGES>::kThreads), BLOCKS - kFewerBlocks)            \
         NAME(const __grid_constant__ GemmArgs args) {                                                             \
         ptx::wait_for_previous_kernels();                                                                         \
-        ffma_gemm::Words<__VA_ARGS__>::run(args);                                                                 \
+        ffma_gemm::Words<BM, BN, BK, TM, STAGES>::run(args);                                                      \
     }
 
 FFMA_WORDS(ffma_words_128x128, 2, 128, 128, 16, 8, 3)

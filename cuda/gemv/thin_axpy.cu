@@ -26,7 +26,8 @@ struct Axpy {
     static constexpr int kThreads = WARPS * kWarp, kLines = EACH * kWarp, kHalf = WARPS / 2;
     static constexpr int kPitch = kLines + (SWAPPED ? 1 : 0);   // whoever stores rows of D reads across vectors then
     static constexpr int kItems = M * kSteps;       // elements of the vectors for the steps of a warp
-    static_assert(kThreads * kSteps <= kMaxOvershoot && kItems % kVector == 0, "k + WARPS · kSteps is an int");
+    static constexpr int kVectorsAtOnce = kWarp / kSteps;   // that the lanes of a warp fetch elements of
+    static_assert(kThreads * kSteps <= kMaxOvershoot && M % kVectorsAtOnce == 0 && M % kVector == 0, "k + WARPS · kSteps is an int");
 
     struct Shared {
         union {
@@ -42,9 +43,11 @@ struct Axpy {
         const Thin thin = Thin::of<SWAPPED>(args, unit.batch);
         const int k_begin = unit.slice * args.k_slice;
         const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
-        const int lines_left = thin.lines - unit.line, vectors_left = thin.count - unit.vector;
+        const int vector = lane / kSteps, step = lane % kSteps;   // which element of the vectors this lane fetches first
+        const bool whole = thin.lines - unit.line >= kLines;
+        const int lines_left = thin.lines - unit.line - lane, vectors_left = thin.count - unit.vector - vector;
         const float* matrix = thin.matrix + unit.line + lane;
-        const float* vectors = thin.vectors + unit.vector * thin.vector_stride;
+        const float* vectors = thin.vectors + (unit.vector + vector) * thin.vector_stride + step * thin.vector_k_stride;
         float* mine = shared.vectors[warp];
 
         float acc[M][EACH];
@@ -58,36 +61,40 @@ struct Axpy {
             const int left = k_end - k;
             const float* from = matrix + k * thin.matrix_k_stride;
             float w[kSteps][EACH];
-            if (left >= kSteps && lines_left >= kLines) {
+            if (whole && left >= kSteps) {
 #pragma unroll
-                for (int s = 0; s < kSteps; ++s)
+                for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
-                    for (int i = 0; i < EACH; ++i) w[s][i] = __ldg(from + s * thin.matrix_k_stride + i * kWarp);
+                    for (int i = 0; i < EACH; ++i) w[s][i] = __ldg(from + i * kWarp);
+                    from += thin.matrix_k_stride;
+                }
             } else {
 #pragma unroll
-                for (int s = 0; s < kSteps; ++s)
+                for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
                     for (int i = 0; i < EACH; ++i)
-                        w[s][i] = s < left && lane + i * kWarp < lines_left
-                                      ? __ldg(from + s * thin.matrix_k_stride + i * kWarp)
-                                      : 0.0f;
+                        w[s][i] = s < left && i * kWarp < lines_left ? __ldg(from + i * kWarp) : 0.0f;
+                    from += thin.matrix_k_stride;
+                }
             }
+            const float* x_from = vectors + k * thin.vector_k_stride;
 #pragma unroll
-            for (int first = 0; first < kItems; first += kWarp) {
-                const int item = first + lane, v = item / kSteps, s = item % kSteps;
-                const bool inside = v < vectors_left && s < left;
-                if (kItems % kWarp == 0 || item < kItems)
-                    mine[s * M + v] = inside ? __ldg(vectors + v * thin.vector_stride + (k + s) * thin.vector_k_stride) : 0.0f;
+            for (int first = 0; first < M; first += kVectorsAtOnce) {
+                const bool inside = first < vectors_left && step < left;
+                mine[step * M + first + vector] = inside ? __ldg(x_from) : 0.0f;
+                x_from += kVectorsAtOnce * thin.vector_stride;
             }
             __syncwarp();
 #pragma unroll
             for (int s = 0; s < kSteps; ++s) {
-                float x[M];
-                read_vectors(x, mine + s * M);
 #pragma unroll
-                for (int v = 0; v < M; ++v)
-#pragma unroll
-                    for (int i = 0; i < EACH; ++i) acc[v][i] = fmaf(w[s][i], x[v], acc[v][i]);
+                for (int v = 0; v < M; v += kVector) {
+                    const float4 x = *reinterpret_cast<const float4*>(mine + s * M + v);
+                    multiply(acc[v], w[s], x.x);
+                    multiply(acc[v + 1], w[s], x.y);
+                    multiply(acc[v + 2], w[s], x.z);
+                    multiply(acc[v + 3], w[s], x.w);
+                }
             }
             __syncwarp();
         }
@@ -120,25 +127,20 @@ struct Axpy {
     }
 
 private:
-    static __device__ __forceinline__ void read_vectors(float (&x)[M], const float* from) {
-        if constexpr (M % kVector == 0) {
+    static __device__ __forceinline__ void multiply(float (&acc)[EACH], const float (&w)[EACH], float x) {
 #pragma unroll
-            for (int v = 0; v < M; v += kVector)
-                *reinterpret_cast<float4*>(x + v) = *reinterpret_cast<const float4*>(from + v);
-        } else {
-#pragma unroll
-            for (int v = 0; v < M; ++v) x[v] = from[v];
-        }
+        for (int i = 0; i < EACH; ++i) acc[i] = fmaf(w[i], x, acc[i]);
     }
 };
 
 }  // namespace thin
 
-// Entries: vectors at most, lines a lane, warps, blocks a multiprocessor, whether A is the matrix. Names have the tile of D.
+// Entries: vectors at a time, lines a lane, warps, blocks a multiprocessor, whether A is the matrix. Names have the tile of D.
 #define THIN_AXPY(NAME, M, EACH, WARPS, BLOCKS, SWAPPED)                                                            \
-    extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {  \
-        ptx::wait_for_previous_kernels();                                                                          \
-        thin::Axpy<M, EACH, WARPS, SWAPPED>::run(args);                                                        \
+    extern "C" __global__ void __launch_bounds__(WARPS * kWarp, BLOCKS - kFewerBlocks)                              \
+        NAME(const __grid_constant__ GemmArgs args) {                                                               \
+        ptx::wait_for_previous_kernels();                                                                           \
+        thin::Axpy<M, EACH, WARPS, SWAPPED>::run(args);                                                             \
     }
 
 THIN_AXPY(thin_axpy_4x128, 4, 4, 8, 3, false)
