@@ -1,4 +1,4 @@
-// Where a matrix of the batch lies for the copy engine (TMA).
+// Where a matrix of the batch lies for TMA.
 #pragma once
 
 #include "../abi/gemm_args.cuh"
