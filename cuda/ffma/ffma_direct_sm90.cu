@@ -25,7 +25,7 @@
 
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
-#include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/batch_coordinates.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/copies.cuh"
@@ -90,7 +90,7 @@ struct Direct {
         __device__ __forceinline__ Coordinates(const GemmArgs& args, const GemmOperand& operand, int batch)
             : x(operand.batch_stride[kBatch] != 0 ? batch : 0), y(0), z(0) {
             if (args.batch != args.batch_dims[kBatch]) {
-                const CopyCoordinates found(args, operand, batch);
+                const BatchCoordinates found(args, operand, batch);
                 x = found.x, y = found.y, z = found.z;
             }
         }

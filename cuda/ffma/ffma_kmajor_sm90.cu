@@ -30,7 +30,7 @@
 
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
-#include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/batch_coordinates.cuh"
 #include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
@@ -172,7 +172,7 @@ struct KMajor {
         Ring<STAGES> cursor{0, 0};
         Work work;
         for (int number = 0; take(args, shared, number, work); ++number) {
-            const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
+            const BatchCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
             for (int step = 0; step < work.steps; ++step) {
                 const int k = work.k_begin + step * BK;
                 ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free

@@ -23,7 +23,7 @@
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/lane_sum.cuh"
 #include "../epilogue/partial_sums.cuh"
-#include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/batch_coordinates.cuh"
 #include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
@@ -140,7 +140,7 @@ struct SmallM {
         const CUtensorMap& x_map;
         const CUtensorMap& w_map;
         Shared& shared;
-        const CopyCoordinates x, w;
+        const BatchCoordinates x, w;
         const int lane, k_begin;
 
         __device__ __forceinline__ Loader(const GemmArgs& args, const Share& share, const CUtensorMap& x_map,

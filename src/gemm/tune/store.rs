@@ -206,7 +206,7 @@ mod tests {
         former.insert(&problem, choice("ffma_strips_16_sm90")).unwrap();
         let kernel = Choices::in_file(Some(path)).get(&problem).unwrap().kernel;
         assert_eq!(kernel, "ffma_small_m_16_sm90");
-        assert!(crate::gemm::kernel::table::spec(&kernel).is_some());
+        assert!(crate::gemm::kernel::table::find(&kernel).is_ok());
     }
 
     #[test]
