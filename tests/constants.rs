@@ -59,7 +59,7 @@ fn numbers_are_the_same_in_rust_and_in_cuda() {
         ("transpose/narrow.cuh", "kMaxNarrow", MAX_NARROW),
         ("scheduler/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
         ("scheduler/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
-        ("ffma/ffma_strips_sm90.cu", "kCounterBytes", COUNTER_BYTES),
+        ("ffma/ffma_small_m_sm90.cu", "kCounterBytes", COUNTER_BYTES),
         ("tensor_core/split.cuh", "kShortSum", SHORT_SUM),
         ("tensor_core/gemm_half_sm90.cu", "kWholeRows", WHOLE_ROWS),
     ] {
@@ -95,17 +95,17 @@ fn what_kernels_are_told_by_number_has_the_same_numbers() {
     );
 }
 
-/// `FFMA_STRIPS(NAME, BM, LM, STAGES, MAX_SLICE)`
+/// `FFMA_SMALL_M(NAME, BM, LM, STAGES, MAX_SLICE)`
 #[test]
 fn work_queues_have_slices_as_long_as_their_kernels_have_room_for() {
-    let source = source("ffma/ffma_strips_sm90.cu");
+    let source = source("ffma/ffma_small_m_sm90.cu");
     let mut rows = 0;
     for spec in TABLE {
         let SplitK::WorkQueue(longest) = spec.split_k else {
             continue;
         };
         rows += 1;
-        let begin = format!("FFMA_STRIPS({}, ", spec.name);
+        let begin = format!("FFMA_SMALL_M({}, ", spec.name);
         let line = source.lines().find_map(|line| line.strip_prefix(&begin)).unwrap();
         let numbers = line
             .trim_end_matches(')')

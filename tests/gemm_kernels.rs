@@ -369,7 +369,7 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
             add(base(m, n, k, a, b, 0), 0, 1.0, 0.0);
         }
         if spec.tma_boxes.is_some() {
-            // The copy engine takes rows that start on 16 bytes, whatever their length.
+            // TMA takes rows that start on 16 bytes, whatever their length.
             let padded = |length: usize| length.next_multiple_of(4) + 4;
             let (row, col) = (|cols| row(padded(cols)), |rows| col(padded(rows)));
             for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
@@ -863,7 +863,7 @@ fn tiles_may_arrive_late() {
 }
 
 /// Of all products one is so large that every other one that is added to it later is lost: what is missing in the end tells
-/// how long the chain of additions was that began with it. Plans say it to within a factor of two.
+/// how long the accumulation depth was that began with it. Plans say it to within a factor of two.
 #[test]
 fn chains_of_additions_are_as_long_as_plans_say() {
     const LARGE: f32 = 16_777_216.0; // 2²⁴: 1 added to it is rounded away
@@ -907,19 +907,19 @@ fn chains_of_additions_are_as_long_as_plans_say() {
                     let lost = |result: &f32| (LARGE as f64 + (k - 1) as f64 - *result as f64) as usize + 1;
                     let longest = results.iter().map(lost).max().unwrap();
                     // Sums of whole portions of k; joining chains rounds, too.
-                    let said = plan.longest_chain() + plan.kernel.tile.bk as usize + plan.split_k() as usize;
+                    let said = plan.accumulation_depth() + plan.kernel.tile.bk as usize + plan.split_k() as usize;
                     ran += 1;
-                    if longest > said.max(2 * plan.longest_chain()) {
+                    if longest > said.max(2 * plan.accumulation_depth()) {
                         complaints.push(format!(
                             "{plan}: a chain of {longest}, said to be {}",
-                            plan.longest_chain()
+                            plan.accumulation_depth()
                         ));
                     }
                     let streams = plan.kernel.needs.max_m + plan.kernel.needs.max_n > 0; // "or more"
-                    if !streams && 2 * longest < plan.longest_chain() {
+                    if !streams && 2 * longest < plan.accumulation_depth() {
                         complaints.push(format!(
                             "{plan}: a chain of {longest} only, said to be {}",
-                            plan.longest_chain()
+                            plan.accumulation_depth()
                         ));
                     }
                 }

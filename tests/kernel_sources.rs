@@ -84,26 +84,26 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "FFMA_COPIED(NAME, BM, BN, TM, TN, A_TURNED, B_TURNED)",
-        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>",
+        made_by: "FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)",
+        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>",
         says: whole_tiles!(
-            "A_TURNED", "B_TURNED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
+            "A_TRANSPOSED", "B_TRANSPOSED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
             ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
         ),
     },
     Family {
-        made_by: "FFMA_GROUPED(NAME, BM, BN, STAGES, AHEAD, A_TURNED, B_TURNED)",
-        of: "ffma_gemm::Grouped<BM, BN, STAGES, AHEAD, A_TURNED, B_TURNED>",
+        made_by: "FFMA_SLICED_K(NAME, BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED)",
+        of: "ffma_gemm::SlicedK<BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED>",
         says: whole_tiles!(
-            "A_TURNED", "B_TURNED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
+            "A_TRANSPOSED", "B_TRANSPOSED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
             ("stages", "STAGES"), ("partial_sums", "C::kGroups"), ("threads", "C::kThreads"),
         ),
     },
     Family {
-        made_by: "FFMA_DIRECT(NAME, BLOCKS, BM, BN, GROUPS, STAGES, B_TURNED, ...)",
-        of: "ffma_gemm::Direct<BM, BN, GROUPS, STAGES, B_TURNED, __VA_ARGS__>",
+        made_by: "FFMA_DIRECT(NAME, BLOCKS, BM, BN, GROUPS, STAGES, B_TRANSPOSED, ...)",
+        of: "ffma_gemm::Direct<BM, BN, GROUPS, STAGES, B_TRANSPOSED, __VA_ARGS__>",
         says: whole_tiles!(
-            "true", "B_TURNED", ("wm", "C::kWarpM"), ("wn", "C::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
+            "true", "B_TRANSPOSED", ("wm", "C::kWarpM"), ("wn", "C::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
             ("stages", "STAGES"), ("partial_sums", "C::kWarps / C::kGroupWarps"), ("threads", "C::kThreads"),
         ),
     },
@@ -116,8 +116,8 @@ const FAMILIES: &[Family] = &[
         ),
     },
     Family {
-        made_by: "FFMA_STRIPS(NAME, BM, LM, STAGES, MAX_SLICE)",
-        of: "ffma_gemm::Strips<BM, LM, STAGES, MAX_SLICE>",
+        made_by: "FFMA_SMALL_M(NAME, BM, LM, STAGES, MAX_SLICE)",
+        of: "ffma_gemm::SmallM<BM, LM, STAGES, MAX_SLICE>",
         says: &[
             ("bm", "BM"), ("bn", "C::BN"), ("bk", "C::kStageK"), ("tm", "C::TM"), ("tn", "C::TN"), ("stages", "STAGES"),
             ("partial_sums", "C::kMathWarps * C::LK * sizeof(C::Tile::sum[0][0]) / sizeof(float)"), ("threads", "C::kThreads"),

@@ -7,6 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+#[path = "../../src/gemm/kernel/former_names.rs"]
+mod former_names;
+use former_names::present_name;
+
 /// One run of a program that measures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -67,7 +71,7 @@ pub struct Row {
     /// What the planner expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_us: Option<f64>,
-    /// Operands that are written anew before the kernel starts, which is part of `us`: `a`, `b` or `ab`.
+    /// Operands that are repacked before the kernel starts, which is part of `us`: `a`, `b` or `ab`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repacked: Option<String>,
     /// `sustained` (launches back to back until the clock has settled) or `after a pause`.
@@ -213,7 +217,12 @@ impl Report {
     /// If the file cannot be read or is no report; the text names it.
     pub fn read(path: &Path) -> Result<Report> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is not a report", path.display()))
+        let mut report: Report =
+            serde_json::from_str(&text).with_context(|| format!("{} is not a report", path.display()))?;
+        for row in &mut report.rows {
+            row.kernel = row.kernel.as_deref().map(present_name);
+        }
+        Ok(report)
     }
 
     pub fn to_json(&self) -> Result<String> {

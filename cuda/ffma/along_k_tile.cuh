@@ -1,4 +1,4 @@
-// The outputs of a thread whose operands both lie along k, as the copy engine brings them: rows of 128 bytes, swizzled.
+// The outputs of a thread whose operands both lie along k, as TMA brings them: rows of 128 bytes, swizzled.
 #pragma once
 
 #include "../pipeline/tma_tiles.cuh"

@@ -1,4 +1,4 @@
-// Tiles for the FFMA kernels that the copy engine (TMA) brings, turns of those that are contiguous along k, and the main loop
+// Tiles for the FFMA kernels that TMA brings, transposes of those that are contiguous along k, and the main loop
 // over a ring of them: for kernels with producer warps, on Hopper.
 #pragma once
 
@@ -11,30 +11,30 @@
 
 namespace ffma_gemm {
 
-// A tile of ROWS rows that the copy engine brings. Where rows are neighbours in memory, it arrives as the main loop wants it,
+// A tile of ROWS rows that TMA brings. Where rows are neighbours in memory, it arrives as the main loop wants it,
 // [k][row]. Where k is contiguous, it arrives as [row][k], its 16-byte chunks swizzled within 64 bytes, and a producer warp
-// turns it in place: a band of 32 rows has the same room as [k][row] of that band.
-template <int ROWS, int BK, bool TURNED>
+// transposes it in place: a band of 32 rows has the same room as [k][row] of that band.
+template <int ROWS, int BK, bool TRANSPOSED>
 struct CopiedTile {
     static constexpr int kBand = 32;
     static constexpr int kBandFloats = kBand * BK;
-    static_assert(BK == 16 && ROWS % kBand == 0, "a row of 64 bytes is what the copy engine swizzles; bands are whole");
+    static_assert(BK == 16 && ROWS % kBand == 0, "a row of 64 bytes is what TMA swizzles; bands are whole");
 
     // Where line k has the four rows that lie `step` rows after the ones to which `lane_offset` leads in line 0.
     static __device__ __forceinline__ constexpr int offset(int k, int step) {
-        return TURNED ? step / kBand * kBandFloats + k * kBand + step % kBand : k * ROWS + step;
+        return TRANSPOSED ? step / kBand * kBandFloats + k * kBand + step % kBand : k * ROWS + step;
     }
     static __device__ __forceinline__ int lane_offset(int row) {
-        return TURNED ? row / kBand * kBandFloats + row % kBand : row;
+        return TRANSPOSED ? row / kBand * kBandFloats + row % kBand : row;
     }
 
-    // Four rows lie beside each other in a line, but those of a turned tile are rotated: at place i is row (i + rotation) % 4.
-    static __device__ __forceinline__ int rotation(int row) { return TURNED ? row / 8 % kVector : 0; }
+    // Four rows lie beside each other in a line, but those of a transposed tile are rotated: at place i is row (i + rotation) % 4.
+    static __device__ __forceinline__ int rotation(int row) { return TRANSPOSED ? row / 8 % kVector : 0; }
 
     // A lane gathers four rows of a line, four times, and writes them as vectors. Eight neighbouring lanes have eight fours of
     // rows and one line, so what they write fills all banks. So does what a warp reads: because of the rotation, eight lanes
     // read one element each of eight different chunks.
-    static __device__ __forceinline__ void turn(float* tile, int lane) {
+    static __device__ __forceinline__ void transpose(float* tile, int lane) {
         const int four = lane % 8, line = lane / 8;
         int from[kVector][BK / kVector];
 #pragma unroll
@@ -63,7 +63,7 @@ struct CopiedTile {
     // Asks for the tile at (row, k) of a matrix of the batch.
     static __device__ __forceinline__ void copy(float* tile, const CUtensorMap& map, uint64_t* barrier, int row, int k,
                                                 const BatchCoordinates& at) {
-        ptx::tma_load_5d(tile, &map, barrier, TURNED ? k : row, TURNED ? row : k, at.x, at.y, at.z);
+        ptx::tma_load_5d(tile, &map, barrier, TRANSPOSED ? k : row, TRANSPOSED ? row : k, at.x, at.y, at.z);
     }
 };
 
@@ -86,8 +86,8 @@ __device__ __forceinline__ void rotate_back(T (&v)[kVector], int by) {
     }
 }
 
-// The same where rows and columns are rotated, as those of turned tiles of A and B are.
-__device__ __forceinline__ void rows_of_turned_piece(const float4 (&q)[kVector], int rotation_a, int rotation_b,
+// The same where rows and columns are rotated, as those of transposed tiles of A and B are.
+__device__ __forceinline__ void rows_of_transposed_piece(const float4 (&q)[kVector], int rotation_a, int rotation_b,
                                                      float4 (&rows)[kVector]) {
     rows_of_piece(q, rows);
     rotate_back(rows, rotation_a);

@@ -2,7 +2,7 @@
 // to some hundred rows of x: problems that are one short wave of tiles, or less.
 //
 // The other kernels read shared memory along m and n, so an operand that is contiguous along k has to be transposed in the
-// registers of a producer. Here nobody transposes: the copy engine (TMA) brings boxes of 32 k as they lie in memory, and a
+// registers of a producer. Here nobody transposes: TMA brings boxes of 32 k as they lie in memory, and a
 // thread reads 16 bytes along k of each of its 8 rows of A and 8 of B: 256 FFMA to 16 reads, 94 %, as with any 8 × 8 tile.
 // One thread issues the copies, so loads cost no registers, and the ring of stages holds 131 to 164 KB that are on their way.
 //
@@ -30,7 +30,7 @@
 
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
-#include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/batch_coordinates.cuh"
 #include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
@@ -154,7 +154,7 @@ struct KMajor {
             if (CUT == Cut::kStream) shared.number = stream_k::draw_number(args);
             ptx::fence_mbarrier_init();
         }
-        ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
+        ptx::wait_for_previous_kernels();   // one of them may repack an operand, while this one gets ready
         __syncthreads();
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
@@ -172,7 +172,7 @@ struct KMajor {
         Ring<STAGES> cursor{0, 0};
         Work work;
         for (int number = 0; take(args, shared, number, work); ++number) {
-            const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
+            const BatchCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
             for (int step = 0; step < work.steps; ++step) {
                 const int k = work.k_begin + step * BK;
                 ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
@@ -328,8 +328,8 @@ FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, 4, 8, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, 4, 8, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, 2, 6, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, 1, 5, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_64x64_stream_sm90, 64, 64, 8, 4, 8, Cut::kStream)
-FFMA_KMAJOR(ffma_kmajor_128x64_stream_sm90, 128, 64, 8, 2, 6, Cut::kStream)
-FFMA_KMAJOR(ffma_kmajor_128x128_stream_sm90, 128, 128, 8, 1, 5, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_64x64_stream_k_sm90, 64, 64, 8, 4, 8, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x64_stream_k_sm90, 128, 64, 8, 2, 6, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x128_stream_k_sm90, 128, 128, 8, 1, 5, Cut::kStream)
 
 #endif  // sm_90a

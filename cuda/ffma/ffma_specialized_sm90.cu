@@ -9,8 +9,8 @@
 // reads a step of k, 95.5 % at best (64 to 4, 94.1 %, in the smaller tile). What is then left to lose are register-bank
 // conflicts, of which ThreadTile::quad() says how the epilogue keeps them out of the main loop, and reads in clumps.
 // Operands. Producers take issue slots, too: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
-// scheduler with a producer warp. Aligned operands are therefore left to the copy engine (Copied), one instruction a tile;
-// what is contiguous along k is then turned in shared memory. There is a kernel for each of the four layouts. Any other
+// scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile;
+// what is contiguous along k is then transposed in shared memory. There is a kernel for each of the four layouts. Any other
 // operand, a misaligned view for example, goes through the producers' registers (Loaded).
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
 // a byte and 2 TB/s with the smaller tile.
@@ -43,22 +43,22 @@ struct Loaded {
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
 };
 
-// By the copy engine. An operand that is contiguous along k is turned.
-template <bool A_TURNED, bool B_TURNED>
+// By TMA. An operand that is contiguous along k is transposed in shared memory.
+template <bool A_TRANSPOSED, bool B_TRANSPOSED>
 struct Copied {
     static constexpr bool kCopied = true;
-    static constexpr int kArrivals = A_TURNED || B_TURNED ? kWarp : 1;   // every lane that turned, or the one that asked
+    static constexpr int kArrivals = A_TRANSPOSED || B_TRANSPOSED ? kWarp : 1;   // every lane that transposed, or the one that asked
     static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
     const CUtensorMap& a;
     const CUtensorMap& b;
 
     template <int BM, int BK>
     static __device__ __forceinline__ int rotation_a(int row) {
-        return CopiedTile<BM, BK, A_TURNED>::rotation(row);
+        return CopiedTile<BM, BK, A_TRANSPOSED>::rotation(row);
     }
     template <int BN, int BK>
     static __device__ __forceinline__ int rotation_b(int col) {
-        return CopiedTile<BN, BK, B_TURNED>::rotation(col);
+        return CopiedTile<BN, BK, B_TRANSPOSED>::rotation(col);
     }
 };
 
@@ -75,7 +75,7 @@ struct Specialized {
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
-    static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are dealt out anew
+    static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are redistributed
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
     static constexpr int kQuads = TM * TN / kVector;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
@@ -91,7 +91,7 @@ struct Specialized {
             float b[BK][BN];
         } stages[STAGES];
         float4 sums[kQuads][kMathThreads];
-        uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be turned have arrived
+        uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be transposed have arrived
         int number;                                          // that this block drew
 
         // After the last tile the stages are free.
@@ -114,7 +114,7 @@ struct Specialized {
             ptx::fence_mbarrier_init();
         }
         __syncthreads();
-        if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may write an operand anew
+        if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may repack an operand
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
             produce(args, shared, threadIdx.x - kMathThreads, feed);
@@ -125,14 +125,14 @@ struct Specialized {
     }
 
     // Each producer warp has a stage of the ring for itself.
-    template <bool A_TURNED, bool B_TURNED>
+    template <bool A_TRANSPOSED, bool B_TRANSPOSED>
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread,
-                                                   const Copied<A_TURNED, B_TURNED>& feed) {
+                                                   const Copied<A_TRANSPOSED, B_TRANSPOSED>& feed) {
         static_assert(STAGES == kProducers / kWarp, "a warp a stage");
-        using TileA = CopiedTile<BM, BK, A_TURNED>;
-        using TileB = CopiedTile<BN, BK, B_TURNED>;
+        using TileA = CopiedTile<BM, BK, A_TRANSPOSED>;
+        using TileB = CopiedTile<BN, BK, B_TRANSPOSED>;
         constexpr uint32_t kBytesA = sizeof(Shared::Stage::a), kBytesB = sizeof(Shared::Stage::b);
-        constexpr uint32_t kRawBytes = (A_TURNED ? kBytesA : 0) + (B_TURNED ? kBytesB : 0);
+        constexpr uint32_t kRawBytes = (A_TRANSPOSED ? kBytesA : 0) + (B_TRANSPOSED ? kBytesB : 0);
         const int stage = thread / kWarp, lane = thread % kWarp;
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, shared, grid);
@@ -153,17 +153,17 @@ struct Specialized {
                     if (kRawBytes > 0) ptx::mbarrier_arrive_expect_bytes(raw, kRawBytes);
                     if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
                     else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
-                    TileA::copy(tile_a, feed.a, A_TURNED ? raw : full, work.row, step * BK,
+                    TileA::copy(tile_a, feed.a, A_TRANSPOSED ? raw : full, work.row, step * BK,
                                 BatchCoordinates(args, args.a, work.batch));
-                    TileB::copy(tile_b, feed.b, B_TURNED ? raw : full, work.col, step * BK,
+                    TileB::copy(tile_b, feed.b, B_TRANSPOSED ? raw : full, work.col, step * BK,
                                 BatchCoordinates(args, args.b, work.batch));
                 }
                 if (kRawBytes > 0) {
                     ptx::mbarrier_wait(raw, parity);
-                    if (A_TURNED && B_TURNED) CopiedTile<BM + BN, BK, true>::turn(tile_a, lane);   // B's bands follow A's
-                    else if (A_TURNED) TileA::turn(tile_a, lane);
-                    else TileB::turn(tile_b, lane);
-                    ptx::fence_async_proxy();   // before the copy engine writes here again
+                    if (A_TRANSPOSED && B_TRANSPOSED) CopiedTile<BM + BN, BK, true>::transpose(tile_a, lane);   // B's bands follow A's
+                    else if (A_TRANSPOSED) TileA::transpose(tile_a, lane);
+                    else TileB::transpose(tile_b, lane);
+                    ptx::fence_async_proxy();   // before TMA writes here again
                     ptx::mbarrier_arrive(full);
                 }
                 parity ^= 1;
@@ -245,10 +245,10 @@ struct Specialized {
         return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
     }
 
-    template <bool A_TURNED, bool B_TURNED>
+    template <bool A_TRANSPOSED, bool B_TRANSPOSED>
     static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
-                                                      int col, int lane, const Copied<A_TURNED, B_TURNED>*) {
-        multiply_stages<CopiedTile<BM, BK, A_TURNED>, CopiedTile<BN, BK, B_TURNED>, BK>(
+                                                      int col, int lane, const Copied<A_TRANSPOSED, B_TRANSPOSED>*) {
+        multiply_stages<CopiedTile<BM, BK, A_TRANSPOSED>, CopiedTile<BN, BK, B_TRANSPOSED>, BK>(
             tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
     }
 
@@ -300,7 +300,7 @@ struct Specialized {
             const int col = first_col(warp, lane) + group % (TN / kVector) * LN * kVector;
             float4 rows[kVector];
             if constexpr (FEED::kCopied) {
-                rows_of_turned_piece(q, FEED::template rotation_a<BM, BK>(row), FEED::template rotation_b<BN, BK>(col), rows);
+                rows_of_transposed_piece(q, FEED::template rotation_a<BM, BK>(row), FEED::template rotation_b<BN, BK>(col), rows);
             } else {
                 rows_of_piece(q, rows);
             }
@@ -323,18 +323,18 @@ struct Specialized {
 
 // The tensor maps are of rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of
 // k, and all rows of the tile.
-#define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TURNED, B_TURNED)                                               \
-    enum : int {                                                                                            \
-        NAME##_shared =                                                                                     \
-            ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kSharedBytes     \
-    };                                                                                                      \
-    extern "C" __global__ void __launch_bounds__(                                                           \
-        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kThreads), 1)       \
-        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,              \
-             const __grid_constant__ CUtensorMap map_b) {                                                   \
-        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                     \
-        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>;       \
-        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                \
+#define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)                                               \
+    enum : int {                                                                                                    \
+        NAME##_shared =                                                                                             \
+            ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>::kSharedBytes     \
+    };                                                                                                              \
+    extern "C" __global__ void __launch_bounds__(                                                                   \
+        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>::kThreads), 1)       \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                      \
+             const __grid_constant__ CUtensorMap map_b) {                                                           \
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                             \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>;       \
+        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                        \
     }
 
 #define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                          \

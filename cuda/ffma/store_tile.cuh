@@ -44,7 +44,7 @@ __device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& til
                 mine[v * THREADS] =
                     tile.quad((first + v / kVector) / kAcross * kVector, (first + v / kVector) % kAcross * kVector + v % kVector);
         }
-        // q: four columns of four rows each, as quad() turned them.
+        // q: four columns of four rows each, as quad() transposed them.
         const auto store = [&](int piece, const float4 (&q)[kVector]) {
             const int first_row = row + Tile::row((first + piece) / kAcross * kVector);
             const int first_col = col + Tile::col((first + piece) % kAcross * kVector);

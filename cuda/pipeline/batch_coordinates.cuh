@@ -3,7 +3,8 @@
 
 #include "../abi/gemm_args.cuh"
 
-// Coordinates of a matrix of the batch in an operand's tensor map; a broadcast dimension has extent 1 there.
+// Coordinates of a matrix of the batch in an operand's tensor map, whose last three dimensions are args.batch_dims[3], [2] and [1]
+// (args.batch_dims[0] is 1); a broadcast dimension has extent 1 there.
 struct BatchCoordinates {
     int x, y, z;
 

@@ -42,7 +42,7 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arriva
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster.
+// Makes initialised barriers visible to TMA and to the other blocks of the cluster.
 __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

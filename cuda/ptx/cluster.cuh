@@ -49,7 +49,7 @@ __device__ __forceinline__ uint32_t cluster_address(const void* pointer, uint32_
 }
 
 // Arrives at the counterpart of `barrier` in block `rank`, without an explicit .release.cluster: spelling that out
-// halves the speed of a pipeline that arrives once a stage, and the copy engine's own completion needs no such order.
+// halves the speed of a pipeline that arrives once a stage, and TMA's own completion needs no such order.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(barrier, rank)) : "memory");
 }

@@ -83,7 +83,7 @@ __device__ __forceinline__ void bulk_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-// Orders this thread's ordinary shared-memory accesses before later ones of the copy engine and the tensor cores.
+// Orders this thread's ordinary shared-memory accesses before later ones of TMA and the tensor cores.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // The batched forms: the map is x, y and three batch dimensions.

@@ -6,7 +6,7 @@
 //
 //   R = A, S = B:  NT and TT            R = B, S = A ("swapped", the block computes Dᵀ):  NT and NN
 //
-// nothing is transposed. Where S is MN-major too (TN; NN without the swap), converter warps turn its tiles K-major.
+// nothing is transposed. Where S is MN-major too (TN; NN without the swap), converter warps transpose its tiles to K-major.
 //
 //   feeders     one warp issues the copies (TMA); the others, if there is something to convert, are converters
 //   consumers   one warpgroup for each 64 rows of R, by all rows of S

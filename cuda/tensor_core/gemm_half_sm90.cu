@@ -13,7 +13,7 @@
 // A stage has 64 of k: 128 bytes a row, the width of the swizzle. full[slot] counts the bytes that arrive, empty[slot] the warps
 // that have read them. The producer runs ahead of the consumers into the next tile, so that copies go on while a tile ends.
 //
-// 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from the copy engine and gives
+// 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from TMA and gives
 // 16 KB of R and twice 32 KB of S: 128 KB, what it can move in that time. Clusters of two share the tile of S: each
 // block asks for one half, which both get. From the L2 come 32 KB a stage and block instead of 48.
 //
@@ -85,7 +85,7 @@ struct Config {
 
     static constexpr int WARPS = BM / kConsumerRows * kWarpgroupWarps;   // of consumers
     static constexpr int CONSUMERS = WARPS * kWarp;
-    // Registers are dealt out anew by whole warpgroups, so the producer then has three idle warps beside it.
+    // Registers are redistributed by whole warpgroups, so the producer then has three idle warps beside it.
     static constexpr bool DEALS = BLOCKS == 1;
     static constexpr int THREADS = CONSUMERS + (DEALS ? kWarpgroup : kWarp);
     static constexpr int CONSUMER_REGISTERS = 224, PRODUCER_REGISTERS = 56;
@@ -312,7 +312,7 @@ struct Consumer {
 
 // ---- store -----------------------------------------------------------------------------------------------------
 
-// Where a warp's results go: through its staging buffers and the copy engine, or from registers.
+// Where a warp's results go: through its staging buffers and TMA, or from registers.
 template <typename CONFIG>
 struct Output {
     const GemmArgs& args;
@@ -320,7 +320,7 @@ struct Output {
     const Shared<CONFIG>& shared;
     int warp, lane;
     bool mapped;      // the map describes D
-    int buffer = 0;   // that is next; goes on from tile to tile, for the copy engine may still read the other
+    int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the other
 
     __device__ __forceinline__ Output(const GemmArgs& args_, const CUtensorMap& map_, const Shared<CONFIG>& shared_, int warp_,
                                       int lane_)
@@ -346,7 +346,7 @@ struct Output {
         }
     }
 
-    // Waits until the copy engine has read what it was given.
+    // Waits until TMA has read what it was given.
     __device__ __forceinline__ void finish() const {
         if (!CONFIG::SWAPPED && lane == 0) ptx::bulk_wait_read<0>();
     }
@@ -525,12 +525,12 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
     GEMM_HALF_SM90_OF(gemm_bf16_sm90_##TILE, Half::kBF16, __VA_ARGS__)
 
 // Large problems: clusters of two blocks, neighbours along m, that share each tile of B.
-GEMM_HALF_SM90(128x256_pair_nt, 128, 256, Major::kK, Major::kK, false, 2, 1)
-GEMM_HALF_SM90(128x256_pair_nn, 128, 256, Major::kK, Major::kRows, false, 2, 1)
-GEMM_HALF_SM90(128x256_pair_tn, 128, 256, Major::kRows, Major::kRows, false, 2, 1)
-GEMM_HALF_SM90(128x256_pair_tt, 128, 256, Major::kRows, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x256_2cta_nt, 128, 256, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x256_2cta_nn, 128, 256, Major::kK, Major::kRows, false, 2, 1)
+GEMM_HALF_SM90(128x256_2cta_tn, 128, 256, Major::kRows, Major::kRows, false, 2, 1)
+GEMM_HALF_SM90(128x256_2cta_tt, 128, 256, Major::kRows, Major::kK, false, 2, 1)
 // Widths that divide the weights of common models into whole waves: 14336 = 64 · 224 = 128 · 112.
-GEMM_HALF_SM90(128x224_pair_nt, 128, 224, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x224_2cta_nt, 128, 224, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x112_nt, 128, 112, Major::kK, Major::kK, false, 1, 1)
 
 // Fewer tiles: a cluster of split_k blocks cuts k.

@@ -1,7 +1,7 @@
 // TF32 GEMM on Hopper's tensor cores: one product a result, for those who ask for TF32 (`Precision::Tf32`).
 //
 // The frame is the one of the FP32-grade kernel (frame_sm90.cuh) without its splitting. Operands are rounded to TF32
-// to nearest by the copy engine: the tensor maps have the type TFLOAT32, where the FP32-grade kernel has FLOAT32. The
+// to nearest by TMA: the tensor maps have the type TFLOAT32, where the FP32-grade kernel has FLOAT32. The
 // tensor core alone would truncate, which is biased: rounded products err by 2.9e-4 of a normal sum's size, truncated
 // ones by 7e-4, all in one direction.
 //
@@ -9,7 +9,7 @@
 //   TT, NN    R is MN-major, so its fragments pass through registers
 //   TN        S is MN-major as well; seven converter warps transpose its tiles
 //
-// 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from the copy engine
+// 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from TMA
 // and gives 64 KB of S (each consumer reads all of it) and 16 KB of R: 128 KB, exactly what it can move in that time.
 // Accumulation stays in the tensor core for all of k: its truncation, 2⁻²⁴ of the sum an addition of 8 products, is far
 // below TF32's own rounding.
@@ -144,9 +144,9 @@ struct Consumer {
     }
 
 // Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
-GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_nt, 128, 256, Major::kK, Major::kK, false, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_tt, 128, 256, Major::kRows, Major::kK, false, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_256x128_pair_nn, 128, 256, Major::kRows, Major::kK, true, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x256_2cta_nt, 128, 256, Major::kK, Major::kK, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x256_2cta_tt, 128, 256, Major::kRows, Major::kK, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_256x128_2cta_nn, 128, 256, Major::kRows, Major::kK, true, 2)
 
 // Problems with few tiles: a cluster of split_k blocks cuts k.
 GEMM_TF32_SM90(gemm_tf32_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)

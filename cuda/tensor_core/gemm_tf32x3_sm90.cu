@@ -8,7 +8,7 @@
 // for longer than one stage of k: after 32 steps of k it is added to FP32 registers with round to nearest.
 //
 // The roles of the warps, the rings and the stores are frame_sm90.cuh's. R's fragments are split on their way into
-// registers. For a K-major S the tile that the copy engine brings is already its head, because wgmma ignores the low 13
+// registers. For a K-major S the tile that TMA brings is already its head, because wgmma ignores the low 13
 // bits of a word, and seven converter warps write the tail beside it; an MN-major S (TN, and NN with few columns) they
 // transpose as well.
 //
@@ -16,7 +16,7 @@
 //   warpgroups 2, 3   consumers of 64 × BN each: split R, 12 wgmma a stage, promote, store  216 registers
 //
 // Per stage of 32 k, 128 × 128: 32 KB come in; shared memory moves 96 KB for wgmma's reads of S (64 rows use 4 KB a
-// k8 step), 16 KB of fragments, 32 KB of splitting, 32 KB from the copy engine, while the tensor cores need 1536
+// k8 step), 16 KB of fragments, 32 KB of splitting, 32 KB from TMA, while the tensor cores need 1536
 // clocks: 176 KB of the 192 KB that shared memory can move in that time, and all of it where S is transposed.
 //
 // Non-finite numbers. The split turns Inf into Inf + NaN, so sums that see one may be NaN where IEEE says Inf; but a
@@ -179,10 +179,10 @@ struct Consumer {
     }
 
 // Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nt, 128, 128, Major::kK, Major::kK, false, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tt, 128, 128, Major::kRows, Major::kK, false, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nn, 128, 128, Major::kRows, Major::kK, true, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_nt, 128, 128, Major::kK, Major::kK, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tt, 128, 128, Major::kRows, Major::kK, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_nn, 128, 128, Major::kRows, Major::kK, true, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
 
 // Problems with few tiles: a cluster of split_k blocks (1, 2, 4 or 8) cuts k.
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)

@@ -47,7 +47,7 @@ struct Config {
     static constexpr int FIT = (kSharedLimit - BARRIER_BYTES - SLOTS * CONVERTED_BYTES) / RAW_BYTES;
     static constexpr int STAGES = FIT < 10 ? FIT : 10;
     static constexpr int RING_BYTES = STAGES * RAW_BYTES + SLOTS * CONVERTED_BYTES + BARRIER_BYTES;
-    // Large tiles turn their results in shared memory, where room is left and that is faster, so that stores are whole lines.
+    // Large tiles transpose their results in shared memory, where room is left and that is faster, so that stores are whole lines.
     static constexpr int STAGING_BYTES = CONSUMERS / kWarpgroup * kStagingBytes;
     static constexpr bool STAGED = BN >= 128 && (SWAPPED || PRODUCTS == 1) && RING_BYTES + STAGING_BYTES <= kSharedLimit;
     static constexpr int SHARED_BYTES = RING_BYTES + (STAGED ? STAGING_BYTES : 0);

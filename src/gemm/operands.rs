@@ -85,7 +85,7 @@ pub struct OperandLayout {
     /// From a matrix to the next one along each batch dimension, outermost first; 0 broadcasts.
     pub batch_strides: [i64; MAX_BATCH_DIMS],
     /// A power of two, in bytes, that the address of the first element is a multiple of. 16 enables vector access
-    /// and the bulk copy engine; more than 16 brings nothing.
+    /// and TMA; more than 16 brings nothing.
     pub align: u32,
 }
 

@@ -156,7 +156,7 @@ impl Addresses {
 }
 
 impl Plan {
-    /// The addresses that the kernel gets, with operands that are written anew in their place in the workspace.
+    /// The addresses that the kernel gets, where an operand is repacked, that of its copy in the workspace.
     pub fn addresses(&self, at: &Addresses, workspace: u64) -> Addresses {
         let place = |repack: &Option<Repack>, address: u64| {
             repack

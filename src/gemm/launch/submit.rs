@@ -50,7 +50,7 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
     let workspace = match keeper.workspace(plan.workspace_bytes, counts, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {
-            // On a full card a product runs without: with k whole, on operands as they lie.
+            // On a full card a product runs without: with k whole, with operands in place.
             drop(kept);
             let other = plan.without_workspace(context.info(), costs(&context), |plan| usable(plan, &context))?;
             return match other {

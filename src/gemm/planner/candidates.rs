@@ -19,8 +19,8 @@ const FEW_PRODUCTS: usize = 64;
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 
 impl Plan {
-    /// Every plan with a kernel that the planner considers, for a valid, folded problem: on operands as they lie, and on
-    /// operands written anew where a kernel reads those otherwise not at all or slowly.
+    /// Every plan with a kernel that the planner considers, for a valid, folded problem: with operands in place, and with
+    /// operands repacked where a kernel reads those otherwise not at all or slowly.
     pub fn candidates<'a>(
         problem: &'a GemmProblem,
         device: &'a DeviceInfo,

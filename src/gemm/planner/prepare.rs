@@ -1,5 +1,5 @@
-//! Operands that are written anew before the product, because the kernel cannot take them as they lie or reads them faster
-//! otherwise: transposed, so that the copy engine finds k adjacent, or with rows that start on 16 bytes. The crate's own
+//! Operands that are repacked before the product, because the kernel cannot take them in place or reads them faster
+//! otherwise: transposed, so that TMA finds k adjacent, or with rows that start on 16 bytes. The crate's own
 //! transpositions and copies write them into the workspace of the launch. As plain data, like the plan.
 
 use crate::gemm::kernel::spec::KernelSpec;
@@ -9,12 +9,12 @@ use crate::transpose::{Axis, TransposeProblem};
 
 /// Rows of what is written start on sectors of memory.
 const SECTOR_BYTES: usize = 32;
-/// More scratch memory than this is not asked for: such a product runs on operands as they lie.
+/// More scratch memory than this is not asked for: such a product runs with operands in place.
 const MAX_BYTES: usize = 1 << 30;
 /// Where an operand starts in the workspace is a multiple of this.
 pub(super) const ALIGN: usize = 256;
 
-/// One operand that is written anew.
+/// One operand that is repacked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repack {
     /// Where it lies.
@@ -31,7 +31,7 @@ pub struct Repack {
     pub offset: usize,
 }
 
-/// A and B, where they are written anew.
+/// A and B, where they are repacked.
 pub type Repacks = [Option<Repack>; 2];
 
 /// Which neighbours are adjacent in memory.
@@ -58,7 +58,7 @@ pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, R
         if let Some(order) = wanted(access, needs) {
             let written = match Repack::new(*layout, dtype, order, size, problem) {
                 Some(written) => written,
-                // A kernel that takes anything takes this operand as it lies.
+                // A kernel that takes anything takes this operand in place.
                 None if needs.is_empty() => continue,
                 None => return None,
             };
@@ -230,6 +230,6 @@ mod tests {
             OperandLayout::col_major(1 << 16),
             OperandLayout::row_major(1 << 16),
         );
-        assert!(offer(spec("gemm_tf32x3_sm90_128x128_pair_nt"), &huge).is_none());
+        assert!(offer(spec("gemm_tf32x3_sm90_128x128_2cta_nt"), &huge).is_none());
     }
 }

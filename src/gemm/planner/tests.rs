@@ -153,7 +153,7 @@ fn sixteen_rows_are_multiplied_by_strips_that_are_dealt() {
         let mut problem = GemmProblem::new(16, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
         problem.precision = Precision::Fp32Strict;
         let plan = Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap();
-        assert_eq!(plan.kernel.name, "ffma_strips_16_sm90", "{plan}");
+        assert_eq!(plan.kernel.name, "ffma_small_m_16_sm90", "{plan}");
         assert!(plan.grid[0] <= DeviceInfo::H100.sm_count, "{plan}");
     }
 }
@@ -168,9 +168,9 @@ fn small_results_of_long_sums_are_added_in_short_chains() {
     for (k, longest) in [(1024, 512), (4096, 512), (16384, 2048)] {
         let plan = strict(1024, 1024, k);
         assert!(
-            plan.longest_chain() <= longest,
+            plan.accumulation_depth() <= longest,
             "chains of {}: {plan}",
-            plan.longest_chain()
+            plan.accumulation_depth()
         );
     }
     // Elsewhere time decides.
@@ -486,7 +486,7 @@ fn extreme(rng: &mut StdRng) -> usize {
 /// A valid problem of extreme sizes, with strides that may be anything.
 fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
     fn layout(rng: &mut StdRng, rows: usize, cols: usize) -> OperandLayout {
-        // Half of the operands are such as the copy engine reads.
+        // Half of the operands are such as TMA reads.
         let (across, batch_strides, align) = if rng.random() {
             let strides = [0, 16, 1 << 20, 1 << 37];
             let batch = std::array::from_fn(|_| strides[rng.random_range(0..strides.len())]);
@@ -574,7 +574,10 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
             );
             let slices = u64::from(plan.split_k()) * u64::from(plan.k_slice());
             assert!(slices >= folded.k as u64 && slices <= i32::MAX as u64, "{plan}");
-            assert!(plan.longest_chain() >= 1 && plan.longest_chain() <= folded.k, "{plan}");
+            assert!(
+                plan.accumulation_depth() >= 1 && plan.accumulation_depth() <= folded.k,
+                "{plan}"
+            );
             assert!(!plan.predicted_us.is_nan() && plan.predicted_us > 0.0, "{plan}");
             if let Some(way) = plan.stream_k() {
                 let steps = u64::from(way.share() + 1) * u64::from(way.ranges);

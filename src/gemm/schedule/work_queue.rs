@@ -1,4 +1,4 @@
-//! How the kernels for few rows share their work: the arithmetic of `cuda/ffma/ffma_strips_sm90.cu`.
+//! How the kernels for few rows share their work: the arithmetic of `cuda/ffma/ffma_small_m_sm90.cu`.
 
 use crate::gemm::problem::GemmProblem;
 use serde::{Deserialize, Serialize};

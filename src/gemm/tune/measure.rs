@@ -1,6 +1,6 @@
 //! Choosing by measurement: the planner's candidates for a problem are timed once on the device, and the winner is kept
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
-//! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
+//! Time alone decides here: the planner's preference for a small accumulation depth ([`Plan::accumulation_depth`]) does not.
 
 use super::calibrated::costs;
 use super::store::{Choice, Choices, Software};
@@ -120,7 +120,7 @@ fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> R
     }
 }
 
-/// Which of A and B a plan writes anew.
+/// Which of A and B a plan repacks.
 fn repacked(plan: &Plan) -> [bool; 2] {
     plan.repacks.map(|repack| repack.is_some())
 }

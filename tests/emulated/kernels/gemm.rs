@@ -153,7 +153,7 @@ fn map(of: &candle_sgemm::gemm::launch::tensor_map::TensorMap) -> Param {
 impl Case {
     pub fn new(plan: Plan, target: Target, device: DeviceInfo, offset: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        // Operands that are written anew lie as they lay.
+        // A repacked operand has the same values.
         let mut problem = plan.problem;
         let [a, b] = &plan.repacks;
         problem.a = a.map_or(problem.a, |repack| repack.from);
@@ -487,7 +487,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     let mut n = size(rng, bn, limit(spec.needs.max_n).min(600));
     if deep {
         (m, n) = (m.min(bm), n.min(bn));
-        // Strips are dealt, and persistent blocks take several tiles: those make rounds, too.
+        // Strips come from a work queue, and persistent blocks take several tiles: those make rounds, too.
         match spec.split_k {
             SplitK::WorkQueue(_) => n = rng.random_range(8..16) * bn,
             _ if several => (m, n) = (4 * bm - rng.random_range(0..bm.min(8)), n),
@@ -631,7 +631,7 @@ pub fn draw(
         if problem.validate().is_err() {
             continue;
         }
-        // Operands that the planner would have written anew, for kernels that read them otherwise not at all or slowly.
+        // Operands that the planner would have repacked, for kernels that read them otherwise not at all or slowly.
         if !deep && rng.random_bool(REPACKED) {
             let problem = problem.folded();
             let plans: Vec<Plan> = Plan::candidates(&problem, &device, Costs::built_in(&device))

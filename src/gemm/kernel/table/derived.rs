@@ -175,7 +175,7 @@ pub(super) const fn specialized(tile: &Tile) -> u32 {
 }
 
 /// Sliced-K, one tile a block: the ring, whose place the sums of all groups take in the end, and three barriers a stage.
-pub(super) const fn grouped(tile: &Tile) -> u32 {
+pub(super) const fn sliced_k(tile: &Tile) -> u32 {
     let barriers = 3 * tile.stages * BARRIER;
     padded(
         larger(ring(tile, DType::F32), math_groups(tile) * sums(tile)) + barriers,
@@ -194,7 +194,7 @@ pub(super) const fn k_major(tile: &Tile) -> u32 {
 
 /// Small m, from a work queue: a ring of B alone, the block's slice of A, which stays, and the sums of every math warp; two
 /// barriers a stage and one for the sums; the strip of every stage, and the one whose sums are done.
-pub(super) const fn strips(tile: &Tile, longest_slice: u32) -> u32 {
+pub(super) const fn small_m(tile: &Tile, longest_slice: u32) -> u32 {
     let ring = tile.stages * tile.bn * tile.bk * FLOAT;
     let slice = longest_slice * tile.bm * FLOAT;
     let barriers = (2 * tile.stages + 1) * BARRIER;

@@ -259,7 +259,7 @@ pub(super) const fn specialized_tma(
 }
 
 /// The same sliced-K, with one tile a block, and k cut across a cluster where there are few tiles.
-pub(super) const fn grouped(
+pub(super) const fn sliced_k(
     name: &'static str,
     layout: Layout,
     block: [u32; 3],
@@ -269,9 +269,9 @@ pub(super) const fn grouped(
 ) -> KernelSpec {
     let row = specialized_tma(name, layout, block, warp, thread, stages);
     KernelSpec {
-        file: "ffma/ffma_grouped_sm90",
+        file: "ffma/ffma_sliced_k_sm90",
         summary: "FP32 multiply-adds, TMA, groups of math warps share k",
-        dynamic_shared: derived::grouped(&row.tile),
+        dynamic_shared: derived::sliced_k(&row.tile),
         grid: Grid::Units,
         split_k: SplitK::Cluster,
         partial_sums: derived::math_groups(&row.tile),
@@ -329,7 +329,7 @@ pub(super) const fn k_major(
 }
 
 /// The same with persistent blocks that share the steps of k equally where tiles do not fill whole waves.
-pub(super) const fn k_major_stream(
+pub(super) const fn k_major_stream_k(
     name: &'static str,
     block: [u32; 3],
     warp: [u32; 2],
@@ -345,7 +345,7 @@ pub(super) const fn k_major_stream(
 
 /// Small m, K-major: a block keeps its slice of A, of at most so much of k, in shared memory and takes strips of the result from
 /// a work queue. A box has what a math warp multiplies of a stage.
-pub(super) const fn strips(
+pub(super) const fn small_m(
     name: &'static str,
     block: [u32; 3],
     thread: [u32; 2],
@@ -355,11 +355,11 @@ pub(super) const fn strips(
     let tile = tile(block, NO_WARPS, thread, stages);
     KernelSpec {
         name,
-        file: "ffma/ffma_strips_sm90",
+        file: "ffma/ffma_small_m_sm90",
         summary: "FP32 multiply-adds along k, TMA, few rows",
         tile,
         threads: derived::WARP_SPECIALIZED,
-        dynamic_shared: derived::strips(&tile, longest_slice),
+        dynamic_shared: derived::small_m(&tile, longest_slice),
         grid: Grid::Persistent,
         split_k: SplitK::WorkQueue(longest_slice),
         partial_sums: derived::strip_sums(&tile),

@@ -2,12 +2,12 @@
 
 use super::super::spec::KernelSpec;
 use super::derived::Layout::{NN, NT, TN, TT};
-use super::families::{direct, grouped, k_major, k_major_stream, specialized, specialized_tma, strips};
+use super::families::{direct, k_major, k_major_stream_k, sliced_k, small_m, specialized, specialized_tma};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
     // name, [BM, BN, BK], [TM, TN], stages, longest slice of k
-    strips("ffma_strips_16_sm90", [16, 16, 256], [8, 8], 5, 2048),
+    small_m("ffma_small_m_16_sm90", [16, 16, 256], [8, 8], 5, 2048),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
     k_major("ffma_kmajor_16x128_sm90",  [16, 128, 32],  [16, 128], [8, 8], 8),
@@ -16,21 +16,21 @@ pub(super) const ROWS: &[KernelSpec] = &[
     k_major("ffma_kmajor_64x64_sm90",   [64, 64, 32],   [64, 32],  [8, 8], 8),
     k_major("ffma_kmajor_128x64_sm90",  [128, 64, 32],  [64, 32],  [8, 8], 6),
     k_major("ffma_kmajor_128x128_sm90", [128, 128, 32], [64, 32],  [8, 8], 5),
-    k_major_stream("ffma_kmajor_64x64_stream_sm90",   [64, 64, 32],   [64, 32], [8, 8], 8),
-    k_major_stream("ffma_kmajor_128x64_stream_sm90",  [128, 64, 32],  [64, 32], [8, 8], 6),
-    k_major_stream("ffma_kmajor_128x128_stream_sm90", [128, 128, 32], [64, 32], [8, 8], 5),
+    k_major_stream_k("ffma_kmajor_64x64_stream_k_sm90",   [64, 64, 32],   [64, 32], [8, 8], 8),
+    k_major_stream_k("ffma_kmajor_128x64_stream_k_sm90",  [128, 64, 32],  [64, 32], [8, 8], 6),
+    k_major_stream_k("ffma_kmajor_128x128_stream_k_sm90", [128, 128, 32], [64, 32], [8, 8], 5),
 
     // name, layout, [BM, BN, BK], [WM, WN], [TM, TN], stages
-    grouped("ffma_grouped_128x128_nn_sm90", NN, [128, 128, 16], [64, 64], [8, 16], 12),
-    grouped("ffma_grouped_128x128_nt_sm90", NT, [128, 128, 16], [64, 64], [8, 16], 12),
-    grouped("ffma_grouped_128x128_tn_sm90", TN, [128, 128, 16], [64, 64], [8, 16], 12),
-    grouped("ffma_grouped_128x128_tt_sm90", TT, [128, 128, 16], [64, 64], [8, 16], 12),
-    grouped("ffma_grouped_64x128_nn_sm90",  NN, [64, 128, 16],  [64, 64], [8, 16], 16),
-    grouped("ffma_grouped_64x128_tn_sm90",  TN, [64, 128, 16],  [64, 64], [8, 16], 16),
-    grouped("ffma_grouped_64x128_tt_sm90",  TT, [64, 128, 16],  [64, 64], [8, 16], 16),
-    grouped("ffma_grouped_64x64_nn_sm90",   NN, [64, 64, 16],   [64, 64], [8, 16], 24),
-    grouped("ffma_grouped_64x64_tn_sm90",   TN, [64, 64, 16],   [64, 64], [8, 16], 24),
-    grouped("ffma_grouped_64x64_tt_sm90",   TT, [64, 64, 16],   [64, 64], [8, 16], 24),
+    sliced_k("ffma_sliced_k_128x128_nn_sm90", NN, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_128x128_nt_sm90", NT, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_128x128_tn_sm90", TN, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_128x128_tt_sm90", TT, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_64x128_nn_sm90",  NN, [64, 128, 16],  [64, 64], [8, 16], 16),
+    sliced_k("ffma_sliced_k_64x128_tn_sm90",  TN, [64, 128, 16],  [64, 64], [8, 16], 16),
+    sliced_k("ffma_sliced_k_64x128_tt_sm90",  TT, [64, 128, 16],  [64, 64], [8, 16], 16),
+    sliced_k("ffma_sliced_k_64x64_nn_sm90",   NN, [64, 64, 16],   [64, 64], [8, 16], 24),
+    sliced_k("ffma_sliced_k_64x64_tn_sm90",   TN, [64, 64, 16],   [64, 64], [8, 16], 24),
+    sliced_k("ffma_sliced_k_64x64_tt_sm90",   TT, [64, 64, 16],   [64, 64], [8, 16], 24),
 
     // name, layout of those with TMA, [BM, BN, BK], [WM, WN], [TM, TN], stages
     specialized("ffma_specialized_128x256_sm90", [128, 256, 16], [64, 64], [8, 16], 4),

@@ -10,10 +10,10 @@ use super::families::{mma, tf32, tf32x3};
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
     // name, layout, [BM, BN, BK], the operand in registers, what clusters are for
-    tf32x3("gemm_tf32x3_sm90_128x128_pair_nt", NT, [128, 128, 32], A, Multicast),
-    tf32x3("gemm_tf32x3_sm90_128x128_pair_tt", TT, [128, 128, 32], A, Multicast),
-    tf32x3("gemm_tf32x3_sm90_128x128_pair_nn", NN, [128, 128, 32], B, Multicast),
-    tf32x3("gemm_tf32x3_sm90_128x128_pair_tn", TN, [128, 128, 32], A, Multicast),
+    tf32x3("gemm_tf32x3_sm90_128x128_2cta_nt", NT, [128, 128, 32], A, Multicast),
+    tf32x3("gemm_tf32x3_sm90_128x128_2cta_tt", TT, [128, 128, 32], A, Multicast),
+    tf32x3("gemm_tf32x3_sm90_128x128_2cta_nn", NN, [128, 128, 32], B, Multicast),
+    tf32x3("gemm_tf32x3_sm90_128x128_2cta_tn", TN, [128, 128, 32], A, Multicast),
     tf32x3("gemm_tf32x3_sm90_128x128_nt",      NT, [128, 128, 32], A, CutK),
     tf32x3("gemm_tf32x3_sm90_128x128_tt",      TT, [128, 128, 32], A, CutK),
     tf32x3("gemm_tf32x3_sm90_128x128_nn",      NN, [128, 128, 32], B, CutK),
@@ -43,9 +43,9 @@ pub(super) const ROWS: &[KernelSpec] = &[
     tf32x3("gemm_tf32x3_sm90_32x64_nn",        NN, [32, 64, 32],   B, CutK),
     tf32x3("gemm_tf32x3_sm90_16x64_nn",        NN, [16, 64, 32],   B, CutK),
 
-    tf32("gemm_tf32_sm90_128x256_pair_nt", NT, [128, 256, 32], A, Multicast),
-    tf32("gemm_tf32_sm90_128x256_pair_tt", TT, [128, 256, 32], A, Multicast),
-    tf32("gemm_tf32_sm90_256x128_pair_nn", NN, [256, 128, 32], B, Multicast),
+    tf32("gemm_tf32_sm90_128x256_2cta_nt", NT, [128, 256, 32], A, Multicast),
+    tf32("gemm_tf32_sm90_128x256_2cta_tt", TT, [128, 256, 32], A, Multicast),
+    tf32("gemm_tf32_sm90_256x128_2cta_nn", NN, [256, 128, 32], B, Multicast),
     tf32("gemm_tf32_sm90_128x128_nt",      NT, [128, 128, 32], A, CutK),
     tf32("gemm_tf32_sm90_128x128_tt",      TT, [128, 128, 32], A, CutK),
     tf32("gemm_tf32_sm90_128x128_nn",      NN, [128, 128, 32], B, CutK),

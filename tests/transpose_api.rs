@@ -9,7 +9,7 @@ fn devices() -> Vec<Device> {
     let mut devices = vec![Device::Cpu];
     match Device::new_cuda(0) {
         Ok(device) => devices.push(device),
-        Err(error) => eprintln!("transpose door: no GPU: {error}"),
+        Err(error) => eprintln!("transpose API: no GPU: {error}"),
     }
     devices
 }

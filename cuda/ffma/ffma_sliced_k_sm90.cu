@@ -14,9 +14,9 @@
 // One tile a block, and where tiles are few, a cluster of split_k blocks cuts the k of each, adds up through distributed shared
 // memory, and every block stores its share. Sums are always added in the order of groups and blocks: the same bits every time.
 //
-// Operands. As in ffma_specialized_sm90.cu, by the copy engine, and turned by producer warps where they are contiguous along k.
-// Two warps that share a scheduler do not run alike, and each group has stages of its own, so what lies ready has to last for a
-// group that runs ahead: with two stages a group the main loop reached 77 % of the FFMA's peak, with four 81 %. Since no tile
+// Operands. As in ffma_specialized_sm90.cu, by TMA, and transposed in shared memory by producer warps where they are contiguous
+// along k. Two warps that share a scheduler do not run alike, and each group has stages of its own, so what lies ready has to
+// last for a group that runs ahead: with two stages a group the main loop reached 77 % of the FFMA's peak, with four 81 %. Since no tile
 // follows the first, the sums can take the room of the stages when these are done, and 192 KB are stages.
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP: 32 FLOP a byte, 21, and 16.
 #include "../epilogue/epilogue.cuh"
@@ -36,13 +36,13 @@
 
 namespace ffma_gemm {
 
-template <int BM, int BN, int STAGES, int AHEAD, bool A_TURNED, bool B_TURNED>
-struct Grouped {
+template <int BM, int BN, int STAGES, int AHEAD, bool A_TRANSPOSED, bool B_TRANSPOSED>
+struct SlicedK {
     static constexpr int BK = 16;
     static constexpr int LM = 8, LN = 4, TM = 8, TN = 16;
     using Thread = ThreadTile<LM, LN, TM, TN>;
-    using TileA = CopiedTile<BM, BK, A_TURNED>;
-    using TileB = CopiedTile<BN, BK, B_TURNED>;
+    using TileA = CopiedTile<BM, BK, A_TRANSPOSED>;
+    using TileB = CopiedTile<BN, BK, B_TRANSPOSED>;
     static constexpr int kWarpsN = BN / Thread::kWarpN;
     static constexpr int kGroupWarps = BM / Thread::kWarpM * kWarpsN;   // warps that cover the tile once
     static constexpr int kMathWarps = 8, kGroups = kMathWarps / kGroupWarps;
@@ -50,13 +50,13 @@ struct Grouped {
     static constexpr int kProducerWarps = 4, kProducers = kProducerWarps * kWarp;
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;   // with 72 the producers would spill
-    static constexpr int kArrivals = A_TURNED || B_TURNED ? kWarp : 1;   // every lane that turned, or the one that asked
+    static constexpr int kArrivals = A_TRANSPOSED || B_TRANSPOSED ? kWarp : 1;   // every lane that transposed, or the one that asked
     static constexpr int kMathBarrier = 1;                      // the math warps' own
     static constexpr int kPieces = TM * TN / (kVector * kVector);     // 4 × 4 outputs of a thread
     static constexpr int kEach = kPieces / kGroups;             // that it stores
     static_assert(kGroups * kGroupWarps == kMathWarps && kPieces % kGroups == 0, "groups fill the block and share the tile");
     static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
-    static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is turned has been asked for, into stages of its own");
+    static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is transposed has been asked for, into stages of its own");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
@@ -92,7 +92,7 @@ struct Grouped {
             ptx::fence_mbarrier_init();
         }
         __syncthreads();
-        ptx::wait_for_previous_kernels();   // one of them may write an operand anew
+        ptx::wait_for_previous_kernels();   // one of them may repack an operand
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
             produce(args, shared, threadIdx.x - kMathThreads, map_a, map_b);
@@ -107,7 +107,7 @@ struct Grouped {
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread, const CUtensorMap& map_a,
                                                    const CUtensorMap& map_b) {
         constexpr uint32_t kBytesA = sizeof(Stage::a), kBytesB = sizeof(Stage::b);
-        constexpr uint32_t kRawBytes = (A_TURNED ? kBytesA : 0) + (B_TURNED ? kBytesB : 0);
+        constexpr uint32_t kRawBytes = (A_TRANSPOSED ? kBytesA : 0) + (B_TRANSPOSED ? kBytesB : 0);
         const int warp = thread / kWarp, lane = thread % kWarp;
         const WorkUnit work = work_of(args);
         const BatchCoordinates at_a(args, args.a, work.batch), at_b(args, args.b, work.batch);
@@ -125,8 +125,8 @@ struct Grouped {
                     if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
                     else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
                     const int k = work.k_begin + asked * BK;
-                    TileA::copy(stage.a[0], map_a, A_TURNED ? raw : full, work.row, k, at_a);
-                    TileB::copy(stage.b[0], map_b, B_TURNED ? raw : full, work.col, k, at_b);
+                    TileA::copy(stage.a[0], map_a, A_TRANSPOSED ? raw : full, work.row, k, at_a);
+                    TileB::copy(stage.b[0], map_b, B_TRANSPOSED ? raw : full, work.col, k, at_b);
                 }
                 ask.advance(kProducerWarps);
                 asked += kProducerWarps;
@@ -142,10 +142,10 @@ struct Grouped {
             for (int step = warp; step < steps; step += kProducerWarps) {
                 ptx::mbarrier_wait(&shared.raw[turn.stage], turn.parity);
                 Stage& stage = shared.stages[turn.stage];
-                if (A_TURNED && B_TURNED) CopiedTile<BM + BN, BK, true>::turn(stage.a[0], lane);   // B's bands follow A's
-                else if (A_TURNED) TileA::turn(stage.a[0], lane);
-                else TileB::turn(stage.b[0], lane);
-                ptx::fence_async_proxy();   // before the copy engine writes here again
+                if (A_TRANSPOSED && B_TRANSPOSED) CopiedTile<BM + BN, BK, true>::transpose(stage.a[0], lane);   // B's bands follow A's
+                else if (A_TRANSPOSED) TileA::transpose(stage.a[0], lane);
+                else TileB::transpose(stage.b[0], lane);
+                ptx::fence_async_proxy();   // before TMA writes here again
                 ptx::mbarrier_arrive(&shared.full[turn.stage]);
                 turn.advance(kProducerWarps);
                 ask_next();
@@ -236,33 +236,33 @@ struct Grouped {
         const int row = first_row(warp, lane) + Thread::row(piece / (TN / kVector) * kVector);
         const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVector) * kVector);
         float4 rows[kVector];
-        rows_of_turned_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
+        rows_of_transposed_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
         epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
     }
 };
 
 }  // namespace ffma_gemm
 
-// NAME, then the tile: BM, BN, stages, how many of them a producer warp asks for before it turns the first, whether A and whether
-// B is contiguous along k and has to be turned. The tensor maps are of rank 5: the contiguous dimension, the other one, and three
-// of the batch. A box has BK elements of k, and all rows of the tile.
-#define FFMA_GROUPED(NAME, ...)                                                                                     \
-    enum : int { NAME##_shared = ffma_gemm::Grouped<__VA_ARGS__>::kSharedBytes };                                   \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::Grouped<__VA_ARGS__>::kThreads), 1)                    \
-        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                      \
-             const __grid_constant__ CUtensorMap map_b) {                                                           \
-        ffma_gemm::Grouped<__VA_ARGS__>::run(args, map_a, map_b);                                                   \
+// NAME, then the tile: BM, BN, stages, how many of them a producer warp asks for before it transposes the first, whether A and
+// whether B is contiguous along k and has to be transposed in shared memory. The tensor maps are of rank 5: the contiguous
+// dimension, the other one, and three of the batch. A box has BK elements of k, and all rows of the tile.
+#define FFMA_SLICED_K(NAME, ...)                                                                                     \
+    enum : int { NAME##_shared = ffma_gemm::SlicedK<__VA_ARGS__>::kSharedBytes };                                    \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::SlicedK<__VA_ARGS__>::kThreads), 1)                     \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                       \
+             const __grid_constant__ CUtensorMap map_b) {                                                            \
+        ffma_gemm::SlicedK<__VA_ARGS__>::run(args, map_a, map_b);                                                    \
     }
 
-FFMA_GROUPED(ffma_grouped_128x128_nn_sm90, 128, 128, 12, 1, true, false)
-FFMA_GROUPED(ffma_grouped_128x128_nt_sm90, 128, 128, 12, 1, true, true)
-FFMA_GROUPED(ffma_grouped_128x128_tn_sm90, 128, 128, 12, 1, false, false)
-FFMA_GROUPED(ffma_grouped_128x128_tt_sm90, 128, 128, 12, 1, false, true)
-FFMA_GROUPED(ffma_grouped_64x128_nn_sm90, 64, 128, 16, 3, true, false)
-FFMA_GROUPED(ffma_grouped_64x128_tn_sm90, 64, 128, 16, 3, false, false)
-FFMA_GROUPED(ffma_grouped_64x128_tt_sm90, 64, 128, 16, 3, false, true)
-FFMA_GROUPED(ffma_grouped_64x64_nn_sm90, 64, 64, 24, 1, true, false)
-FFMA_GROUPED(ffma_grouped_64x64_tn_sm90, 64, 64, 24, 1, false, false)
-FFMA_GROUPED(ffma_grouped_64x64_tt_sm90, 64, 64, 24, 1, false, true)
+FFMA_SLICED_K(ffma_sliced_k_128x128_nn_sm90, 128, 128, 12, 1, true, false)
+FFMA_SLICED_K(ffma_sliced_k_128x128_nt_sm90, 128, 128, 12, 1, true, true)
+FFMA_SLICED_K(ffma_sliced_k_128x128_tn_sm90, 128, 128, 12, 1, false, false)
+FFMA_SLICED_K(ffma_sliced_k_128x128_tt_sm90, 128, 128, 12, 1, false, true)
+FFMA_SLICED_K(ffma_sliced_k_64x128_nn_sm90, 64, 128, 16, 3, true, false)
+FFMA_SLICED_K(ffma_sliced_k_64x128_tn_sm90, 64, 128, 16, 3, false, false)
+FFMA_SLICED_K(ffma_sliced_k_64x128_tt_sm90, 64, 128, 16, 3, false, true)
+FFMA_SLICED_K(ffma_sliced_k_64x64_nn_sm90, 64, 64, 24, 1, true, false)
+FFMA_SLICED_K(ffma_sliced_k_64x64_tn_sm90, 64, 64, 24, 1, false, false)
+FFMA_SLICED_K(ffma_sliced_k_64x64_tt_sm90, 64, 64, 24, 1, false, true)
 
 #endif  // sm_90a

@@ -7,14 +7,14 @@
 // not get equal shares of the bandwidth. Here shares follow the speed:
 //
 //   slice     k is cut into slices of at most 2048, and a block works on one slice: x's part of it stays in shared memory
-//   strip     16 rows of W, by the length of the slice: two for every block at first, then dealt by a counter, one by one
+//   strip     16 rows of W, by the length of the slice: two for every block at first, then from a work queue, one by one
 //   stage     256 k of a strip in the ring, a box of 32 k for each math warp: [row][k], 128 bytes (swizzled) a row
 //   lane      8 rows of x by 8 rows of W, every lane with k of its own or shared with three others: 256 FFMA to 16 reads
 //
 // A producer warp asks for strips, three finisher warps end them: the math warps leave their sums and go on. Where k
 // has several slices, the sums of a strip go to the workspace, and the finisher that is the last to bring its slice adds
 // them up, in the order of k: the same bits every time, and nobody waits for another block. Counters are 0 before and after
-// every launch: of strips dealt, for each slice; of slices done, for each strip.
+// every launch: of strips taken, for each slice; of slices done, for each strip.
 //
 // Traffic: W once, x once a block out of the L2; in the ring 80 KB of W are on their way, three times what memory at 3 TB/s
 // and 1 µs needs.
@@ -23,7 +23,7 @@
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/lane_sum.cuh"
 #include "../epilogue/partial_sums.cuh"
-#include "../pipeline/copy_coordinates.cuh"
+#include "../pipeline/batch_coordinates.cuh"
 #include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
@@ -39,7 +39,7 @@ constexpr int kCounterBytes = 1 << 16;   // before the workspace: src/gemm/sched
 
 // BM rows of x, which LM lanes share; stages of the ring; the longest slice.
 template <int BM, int LM, int STAGES, int MAX_SLICE>
-struct Strips {
+struct SmallM {
     static constexpr int BN = 16, LN = 2, TM = 8, TN = 8;
     static constexpr int LK = kWarp / (LM * LN);               // lanes with chunks of k of their own
     static constexpr int kBoxK = 32, kRowBytes = kBoxK * 4;
@@ -54,7 +54,7 @@ struct Strips {
     static constexpr int kBoxX = BM * kRowBytes, kBoxW = BN * kRowBytes;
     static constexpr int kQuadRow = BN / kVector, kQuads = BM * kQuadRow;   // 16-byte pieces of a strip's result
     static constexpr int kTogether = 4;                        // slices' sums that a finisher has under way
-    static constexpr int kFixed = 2;                           // strips of a block that are not dealt
+    static constexpr int kFixed = 2;                           // strips of a block that are not from the queue
     static constexpr int kAhead = 2;                           // stages that are asked for before the block has gathered
     // So many rows of a lane are neighbours; then come those of the other lanes. So all of a lane's rows that are a period
     // of the swizzle apart have the same place in it, and the lanes of half a warp read from all banks.
@@ -93,9 +93,9 @@ struct Strips {
         }
     };
 
-    static __device__ __forceinline__ unsigned* dealt(const GemmArgs& args) { return static_cast<unsigned*>(args.workspace); }
+    static __device__ __forceinline__ unsigned* strips_taken(const GemmArgs& args) { return static_cast<unsigned*>(args.workspace); }
     static __device__ __forceinline__ unsigned* slices_done(const GemmArgs& args) {
-        return dealt(args) + args.batch * args.split_k;
+        return strips_taken(args) + args.batch * args.split_k;
     }
     static __device__ __forceinline__ float4* sums_of(const GemmArgs& args, const Share& share, int group, int strip) {
         return reinterpret_cast<float4*>(static_cast<unsigned char*>(args.workspace) + kCounterBytes) +
@@ -140,7 +140,7 @@ struct Strips {
         const CUtensorMap& x_map;
         const CUtensorMap& w_map;
         Shared& shared;
-        const CopyCoordinates x, w;
+        const BatchCoordinates x, w;
         const int lane, k_begin;
 
         __device__ __forceinline__ Loader(const GemmArgs& args, const Share& share, const CUtensorMap& x_map,
@@ -185,8 +185,8 @@ struct Strips {
             } else {
                 unsigned drawn = 0;
                 if (loader.lane == 0) {
-                    drawn = atomicAdd(dealt(args) + share.group, 1u);
-                    if (drawn == draws - 1) dealt(args)[share.group] = 0;
+                    drawn = atomicAdd(strips_taken(args) + share.group, 1u);
+                    if (drawn == draws - 1) strips_taken(args)[share.group] = 0;
                 }
                 strip = fixed + static_cast<int>(__shfl_sync(0xffffffffu, drawn, 0));
             }
@@ -329,14 +329,14 @@ struct Strips {
 }  // namespace ffma_gemm
 
 // NAME, then: rows of x, lanes that share them, stages, the longest slice.
-#define FFMA_STRIPS(NAME, ...)                                                                                      \
-    enum : int { NAME##_shared = ffma_gemm::Strips<__VA_ARGS__>::kSharedBytes };                                    \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::Strips<__VA_ARGS__>::kThreads), 1)                     \
+#define FFMA_SMALL_M(NAME, ...)                                                                                      \
+    enum : int { NAME##_shared = ffma_gemm::SmallM<__VA_ARGS__>::kSharedBytes };                                    \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::SmallM<__VA_ARGS__>::kThreads), 1)                     \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap x_map,                      \
              const __grid_constant__ CUtensorMap w_map) {                                                           \
-        ffma_gemm::Strips<__VA_ARGS__>::run(args, x_map, w_map);                                                    \
+        ffma_gemm::SmallM<__VA_ARGS__>::run(args, x_map, w_map);                                                    \
     }
 
-FFMA_STRIPS(ffma_strips_16_sm90, 16, 2, 5, 2048)
+FFMA_SMALL_M(ffma_small_m_16_sm90, 16, 2, 5, 2048)
 
 #endif  // sm_90a

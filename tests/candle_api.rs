@@ -1,4 +1,4 @@
-//! The candle door, one test body for every device: shapes, views, broadcast, ranks, dtypes, gradients and errors,
+//! The API for candle, one test body for every device: shapes, views, broadcast, ranks, dtypes, gradients and errors,
 //! against FP64 and against candle itself.
 
 #[macro_use]
