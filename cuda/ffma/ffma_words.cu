@@ -194,7 +194,7 @@ private:
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
             if (args.split_k > 1) {
                 sum = 0.0f;
-#pragma unroll 1
+#pragma unroll 4
                 for (int slice = 0; slice < args.split_k; ++slice) sum += ptx::load_cluster(ptx::cluster_address(here, slice));
             }
 #endif
