@@ -68,6 +68,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "FFMA_WORDS(NAME, BLOCKS, BM, BN, BK, TM, STAGES)",
+        of: "ffma_gemm::Words<BM, BN, BK, TM, STAGES>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("tm", "TM"), ("tn", "C::TN"), ("stages", "STAGES"), ("partial_sums", "1"),
+            ("threads", "C::kThreads"),
+        ],
+    },
+    Family {
         made_by: "FFMA_LOADED(NAME, BM, BN, TM, TN)",
         of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>",
         says: &[
@@ -142,6 +150,26 @@ const FAMILIES: &[Family] = &[
         says: &[
             ("bm", "LINES * WARPS"), ("bn", "N"), ("bk", "kVector"), ("threads", "WARPS * 32"), ("most_rows", "0"),
             ("most_cols", "N"), ("a_along_k", "true"), ("b_along_k", "false"),
+        ],
+    },
+    Family {
+        made_by: "THIN_AXPY(NAME, M, EACH, WARPS, BLOCKS, SWAPPED)",
+        of: "thin::Axpy<M, EACH, WARPS, SWAPPED>",
+        says: &[
+            ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "WARPS * thin::kSteps"),
+            ("tm", "SWAPPED ? EACH : M"), ("tn", "SWAPPED ? M : EACH"), ("partial_sums", "WARPS"), ("threads", "C::kThreads"),
+            ("most_rows", "SWAPPED ? 0 : thin::kTiles * M"), ("most_cols", "SWAPPED ? thin::kTiles * M : 0"),
+            ("a_along_k", "false"), ("b_along_k", "false"),
+        ],
+    },
+    Family {
+        made_by: "THIN_DOT(NAME, BLOCKS, M, EACH, DEPTH, STAGES, SWAPPED)",
+        of: "thin::Dot<M, EACH, DEPTH, STAGES, SWAPPED>",
+        says: &[
+            ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "DEPTH"), ("stages", "STAGES"),
+            ("tm", "SWAPPED ? EACH : M"), ("tn", "SWAPPED ? M : EACH"), ("partial_sums", "1"), ("threads", "thin::kThreads"),
+            ("most_rows", "SWAPPED ? 0 : thin::kTiles * M"), ("most_cols", "SWAPPED ? thin::kTiles * M : 0"),
+            ("a_along_k", "true"), ("b_along_k", "true"),
         ],
     },
     Family {

@@ -121,6 +121,7 @@ struct Pipelined {
     enum : int { NAME##_shared = ffma_gemm::Pipelined<__VA_ARGS__>::kSharedBytes };                                \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Pipelined<__VA_ARGS__>::kThreads), BLOCKS)            \
         NAME(const __grid_constant__ GemmArgs args) {                                                              \
+        ptx::wait_for_previous_kernels();                                                                          \
         ffma_gemm::Pipelined<__VA_ARGS__>::run(args);                                                              \
     }
 

@@ -119,6 +119,7 @@ struct Tiled {
 #define FFMA_TILED(NAME, BM, BN, BK, LM, TM, TN, WARPS_K, BLOCKS)                                              \
     extern "C" __global__ void __launch_bounds__((ffma_gemm::Tiled<BM, BN, BK, LM, TM, TN, WARPS_K>::kThreads), BLOCKS) \
         NAME(const __grid_constant__ GemmArgs args) {                                                          \
+        ptx::wait_for_previous_kernels();                                                                      \
         ffma_gemm::Tiled<BM, BN, BK, LM, TM, TN, WARPS_K>::run(args);                                               \
     }
 

@@ -138,8 +138,9 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
         }
     }
     if constexpr (!PLAIN) {
-        // Element by element the last k mod 4, or everything.
-#pragma unroll 1
+        // Element by element the last k mod 4, or everything: then several steps are under way, where there are registers for it.
+        constexpr int kSteps = kSum <= kVector ? kVector : 1;
+#pragma unroll kSteps
         for (k = (vectors ? k_end - k_end % kVector : 0) + threadIdx.x; k < k_end; k += WARPS * kWarp) {
             float w[LINES];
 #pragma unroll

@@ -14,3 +14,11 @@ constexpr int kSharedLimit = 227 * 1024;      // bytes of shared memory that a b
 
 // Registers of a thread when a block starts that has a multiprocessor for itself.
 constexpr int registers_at_launch(int threads) { return kRegisters / threads / 8 * 8; }
+
+// Kernels whose blocks share a multiprocessor tell the compiler how many do, and so how many registers a thread may have: as many as
+// was best on Hopper, and so many fewer elsewhere, where the same code needs more registers and would spill.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+constexpr int kFewerBlocks = 1;
+#else
+constexpr int kFewerBlocks = 0;
+#endif

@@ -21,7 +21,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 16] = [
+const FAMILIES: [Family; 18] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -63,6 +63,21 @@ const FAMILIES: [Family; 16] = [
         "FFMA, tiled",
         Target::Hopper,
         &["ffma_64x64", "ffma_32x32", "ffma_16x128", "ffma_128x32"],
+    ),
+    (
+        "FFMA, words",
+        Target::Hopper,
+        &["ffma_words_32x32", "ffma_words_16x64"],
+    ),
+    (
+        "thin products",
+        Target::Hopper,
+        &[
+            "thin_axpy_4x128",
+            "thin_axpy_32x8",
+            "thin_dot_256x2",
+            "thin_dot_4x128",
+        ],
     ),
     (
         "matrix and vector",

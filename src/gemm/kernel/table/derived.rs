@@ -97,6 +97,9 @@ pub(super) const WARP_SPECIALIZED: u32 = MATH_WARPS * WARP + WARPGROUP;
 /// Threads of the blocks of small FFMA kernels on Hopper, which have no producers and share a multiprocessor.
 pub(super) const DIRECT: u32 = WARPGROUP;
 
+/// Threads of the blocks of the kernels for thin products along k.
+pub(super) const THIN_DOT: u32 = WARPGROUP;
+
 /// Sliced-K: groups of math warps, each of which covers the tile and takes every so-manyth stage, or part, of k.
 pub(super) const fn math_groups(tile: &Tile) -> u32 {
     MATH_WARPS * tile.wm * tile.wn / (tile.bm * tile.bn)
@@ -149,6 +152,19 @@ pub(super) const fn async_ring(tile: &Tile) -> u32 {
 /// The same ring; when it is done with, its place is taken by the sums on their way to the epilogue.
 pub(super) const fn pipelined(tile: &Tile) -> u32 {
     larger(async_ring(tile), sums(tile))
+}
+
+/// By words: the same padding, and where the sums take the place of the ring, rows of them are padded by an element.
+pub(super) const fn words(tile: &Tile) -> u32 {
+    larger(async_ring(tile), tile.bm * (tile.bn + 1) * FLOAT)
+}
+
+/// Thin products along k: a ring of `k` of so many lines, each padded by an element, and of so many vectors, padded by 16 bytes
+/// where there are many. The sums, which take its place, are fewer.
+pub(super) const fn thin_dot([lines, vectors]: [u32; 2], k: u32, stages: u32) -> u32 {
+    const MANY: u32 = 8;
+    let pad = if vectors < MANY { 0 } else { VECTOR / FLOAT };
+    stages * (lines * (k + 1) + (vectors + pad) * k) * FLOAT
 }
 
 /// Warp-specialized, persistent: the ring, the sums of a tile (the ring holds the next tile's operands by then), three barriers

@@ -172,6 +172,7 @@ pub(super) const fn tiled(name: &'static str, block: [u32; 3], thread: [u32; 2],
         tile,
         threads: groups * derived::threads(&tile),
         partial_sums: groups,
+        pdl: true,
         ..FFMA
     }
 }
@@ -192,6 +193,23 @@ pub(super) const fn pipelined(
         tile,
         threads: derived::threads(&tile),
         dynamic_shared: derived::pipelined(&tile),
+        pdl: true,
+        ..FFMA
+    }
+}
+
+/// By asynchronous copies of single words, whatever the alignment. A thread's columns are as far apart as threads beside each other
+/// are many.
+pub(super) const fn words(name: &'static str, block: [u32; 3], thread: [u32; 2], stages: u32) -> KernelSpec {
+    let tile = tile(block, NO_WARPS, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_words",
+        summary: "FFMA, any alignment, copies of words",
+        tile,
+        threads: derived::threads(&tile),
+        dynamic_shared: derived::words(&tile),
+        pdl: true,
         ..FFMA
     }
 }
@@ -416,6 +434,100 @@ pub(super) const fn axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -
     few_cols(name, block, warps, ALONG_COLS)
 }
 
+// ---- thin products ------------------------------------------------------------------------------------------------
+
+/// Steps of k that a warp of an `axpy` kernel takes at a time.
+const THIN_STEPS: u32 = 8;
+/// Tiles along the vectors at most: the matrix is read once for each of them.
+const THIN_TILES: u32 = 2;
+
+/// A matrix with many lines past up to some tens of vectors, at any alignment; k is cut across a cluster where there are few tiles.
+const THIN: KernelSpec = KernelSpec { pdl: true, ..FFMA };
+
+const fn past_rows(block: [u32; 2], b: &'static [Access]) -> Needs {
+    let [bm, _] = block;
+    Needs {
+        b,
+        max_m: THIN_TILES * bm,
+        ..Needs::ANY
+    }
+}
+
+const fn past_cols(block: [u32; 2], a: &'static [Access]) -> Needs {
+    let [_, bn] = block;
+    Needs {
+        a,
+        max_n: THIN_TILES * bn,
+        ..Needs::ANY
+    }
+}
+
+/// The lanes of a warp lie along the lines, its warps share k.
+const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], warps: u32) -> KernelSpec {
+    KernelSpec {
+        name,
+        file: "gemv/thin_axpy",
+        summary: "a matrix along its lines past few vectors, any alignment",
+        tile: tile([bm, bn, warps * THIN_STEPS], NO_WARPS, thread, 1),
+        threads: warps * derived::WARP,
+        partial_sums: warps,
+        ..THIN
+    }
+}
+
+/// B past rows of A, BM at a time. Tile `[BM, BN]`, then warps.
+pub(super) const fn thin_axpy_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
+    let [bm, bn] = block;
+    KernelSpec {
+        needs: past_rows(block, ALONG_ROWS),
+        ..thin_axpy(name, block, [bm, bn / derived::WARP], warps)
+    }
+}
+
+/// A, stored transposed, past columns of B, BN at a time.
+pub(super) const fn thin_axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
+    let [bm, bn] = block;
+    KernelSpec {
+        needs: past_cols(block, ALONG_COLS),
+        ..thin_axpy(name, block, [bm / derived::WARP, bn], warps)
+    }
+}
+
+/// A thread has whole lines, so much of them in shared memory at a time.
+const fn thin_dot(name: &'static str, block: [u32; 3], thread: [u32; 2], stages: u32) -> KernelSpec {
+    let tile = tile(block, NO_WARPS, thread, stages);
+    KernelSpec {
+        name,
+        file: "gemv/thin_dot",
+        summary: "a matrix along k past few vectors, any alignment and k",
+        tile,
+        threads: derived::THIN_DOT,
+        ..THIN
+    }
+}
+
+/// A past columns of B, BN at a time.
+pub(super) const fn thin_dot_cols(name: &'static str, block: [u32; 3], stages: u32) -> KernelSpec {
+    let [bm, bn, bk] = block;
+    let row = thin_dot(name, block, [bm / derived::THIN_DOT, bn], stages);
+    KernelSpec {
+        dynamic_shared: derived::thin_dot([bm, bn], bk, stages),
+        needs: past_cols([bm, bn], ALONG_ROWS),
+        ..row
+    }
+}
+
+/// B, stored transposed, past rows of A, BM at a time.
+pub(super) const fn thin_dot_rows(name: &'static str, block: [u32; 3], stages: u32) -> KernelSpec {
+    let [bm, bn, bk] = block;
+    let row = thin_dot(name, block, [bm, bn / derived::THIN_DOT], stages);
+    KernelSpec {
+        dynamic_shared: derived::thin_dot([bn, bm], bk, stages),
+        needs: past_rows([bm, bn], ALONG_COLS),
+        ..row
+    }
+}
+
 // ---- tensor cores -------------------------------------------------------------------------------------------------
 
 /// On Hopper: TMA brings operands of one layout, wgmma multiplies.
@@ -494,6 +606,7 @@ pub(super) const fn mma(
         tile,
         threads: derived::threads_of_warps(&tile),
         dynamic_shared: derived::ring(&tile, DType::F32),
+        pdl: true,
         ..PRODUCTION
     }
 }

@@ -1,7 +1,7 @@
 //! FP32 multiply-adds on any device.
 
 use super::super::spec::KernelSpec;
-use super::families::{pipelined, tiled};
+use super::families::{pipelined, tiled, words};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -25,4 +25,14 @@ pub(super) const ROWS: &[KernelSpec] = &[
     pipelined("ffma_pipelined_32x128",  [32, 128, 16],  [32, 32],  [8, 4],  4),
     pipelined("ffma_pipelined_32x64",   [32, 64, 16],   [16, 64],  [4, 8],  4),
     pipelined("ffma_pipelined_32x32",   [32, 32, 32],   [16, 32],  [4, 4],  4),
+
+    // name, [BM, BN, BK], [TM, TN], stages
+    words("ffma_words_128x128", [128, 128, 16], [8, 8], 3),
+    words("ffma_words_96x96",   [96, 96, 16],   [8, 6], 3),
+    words("ffma_words_80x80",   [80, 80, 16],   [8, 5], 2),
+    words("ffma_words_64x64",   [64, 64, 16],   [8, 4], 3),
+    words("ffma_words_64x32",   [64, 32, 16],   [8, 2], 3),
+    words("ffma_words_32x64",   [32, 64, 16],   [4, 4], 3),
+    words("ffma_words_32x32",   [32, 32, 16],   [4, 2], 4),
+    words("ffma_words_16x64",   [16, 64, 16],   [4, 4], 4),
 ];

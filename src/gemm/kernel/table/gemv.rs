@@ -2,6 +2,7 @@
 
 use super::super::spec::KernelSpec;
 use super::families::{axpy_cols, axpy_rows, dot_cols, dot_rows};
+use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -24,4 +25,18 @@ pub(super) const ROWS: &[KernelSpec] = &[
     axpy_cols("gemv_axpy_n4",     [32, 4],  16),
     axpy_cols("gemv_axpy_n8",     [32, 8],  16),
     dot_cols("gemv_panel_n16",    [32, 16], 16),
+
+    // name, [BM, BN], warps
+    thin_axpy_rows("thin_axpy_4x128", [4, 128], 8),
+    thin_axpy_rows("thin_axpy_8x32",  [8, 32],  16),
+    thin_axpy_rows("thin_axpy_8x64",  [8, 64],  8),
+    thin_axpy_rows("thin_axpy_8x128", [8, 128], 4),
+    thin_axpy_rows("thin_axpy_16x64", [16, 64], 8),
+    thin_axpy_cols("thin_axpy_32x8",  [32, 8],  16),
+
+    // name, [BM, BN, BK], stages
+    thin_dot_cols("thin_dot_128x1",   [128, 1, 32], 3),
+    thin_dot_cols("thin_dot_256x2",   [256, 2, 16], 3),
+    thin_dot_cols("thin_dot_128x4",   [128, 4, 16], 4),
+    thin_dot_rows("thin_dot_4x128",   [4, 128, 32], 3),
 ];
