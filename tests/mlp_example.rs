@@ -108,6 +108,13 @@ fn the_committed_weights_classify_the_held_out_digits() {
 }
 
 #[test]
+fn weights_in_16_bits_classify_as_well() {
+    let report = succeed(&["--device", "cpu", "--dtype", "f16"]);
+    assert!(accuracy(&report) >= 96.0, "{report}");
+    assert!(report.contains(", f16"), "{report}");
+}
+
+#[test]
 fn training_writes_weights_that_can_be_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("small.safetensors");

@@ -4,12 +4,14 @@
 
 mod common;
 
+use candle_sgemm::gemm::cpu::{bf16, f16};
 use candle_sgemm::matmul_override::{self, PassedOn};
 use common::{rng, stream_or_skip, uniform};
 use cudarc::cublas::{sys, CudaBlas};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 use rand::rngs::StdRng;
+use rand::Rng;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,12 +29,14 @@ enum Function {
     Sgemm,
     SgemmStridedBatched,
     GemmStridedBatchedEx,
+    GemmEx,
 }
 
-const FUNCTIONS: [Function; 3] = [
+const FUNCTIONS: [Function; 4] = [
     Function::Sgemm,
     Function::SgemmStridedBatched,
     Function::GemmStridedBatchedEx,
+    Function::GemmEx,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,7 +119,10 @@ impl Call {
         padding: usize,
     ) -> Self {
         let [m, n, k] = size;
-        let batch = if function == Function::Sgemm { 1 } else { 3 };
+        let batch = match function {
+            Function::Sgemm | Function::GemmEx => 1,
+            Function::SgemmStridedBatched | Function::GemmStridedBatchedEx => 3,
+        };
         let side = |rows, cols, transposed| match transposed {
             false => Stored::new(rows, cols, padding),
             true => Stored::new(cols, rows, padding),
@@ -249,6 +256,27 @@ impl Call {
                     ldc,
                     stride_c,
                     batch,
+                    sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                    sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                ),
+                Function::GemmEx => sys::cublasGemmEx(
+                    handle,
+                    transa,
+                    transb,
+                    m,
+                    n,
+                    k,
+                    alpha.cast(),
+                    a as *const c_void,
+                    sys::cudaDataType_t::CUDA_R_32F,
+                    lda,
+                    b as *const c_void,
+                    sys::cudaDataType_t::CUDA_R_32F,
+                    ldb,
+                    beta.cast(),
+                    c as *mut c_void,
+                    sys::cudaDataType_t::CUDA_R_32F,
+                    ldc,
                     sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
                     sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
                 ),
@@ -507,8 +535,6 @@ fn calls_that_are_not_taken_over_are_counted_by_function_and_get_cublass_answer(
     let (alpha, beta) = (one.as_ptr(), zero.as_ptr());
     // SAFETY: cuBLAS looks at the handle first, and there is none.
     let statuses = matmul_override::scope(|| unsafe {
-        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        let algorithm = sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
         let (alpha_void, beta_void) = (alpha.cast(), beta.cast());
         let batched = sys::cublasSgemmBatched(null, N, N, 1, 1, 1, alpha, arrays, 1, arrays, 1, beta, results, 1, 1);
         let wide = sys::cublasSgemm_v2_64(
@@ -527,8 +553,8 @@ fn calls_that_are_not_taken_over_are_counted_by_function_and_get_cublass_answer(
             std::ptr::null_mut(),
             1,
         );
-        let extended = sys::cublasGemmEx(
-            null, N, N, 1, 1, 1, alpha_void, void, F32, 1, void, F32, 1, beta_void, void, F32, 1, compute, algorithm,
+        let extended = sys::cublasSgemmEx(
+            null, N, N, 1, 1, 1, alpha, void, F32, 1, void, F32, 1, beta, void, F32, 1,
         );
         let light = cublasLtMatmul(
             void, void, alpha_void, void, void, void, void, beta_void, void, void, void, void, void, void, 0, void,
@@ -559,13 +585,114 @@ fn calls_that_are_not_taken_over_are_counted_by_function_and_get_cublass_answer(
     for name in [
         "cublasSgemmBatched",
         "cublasSgemm_v2_64",
-        "cublasGemmEx",
+        "cublasSgemmEx",
         "cublasLtMatmul",
     ] {
         assert_eq!(stats.passed_on.get(&PassedOn::Function(name)), Some(&1), "{stats}");
     }
     assert_eq!(stats.passed_on.get(&PassedOn::Arguments), Some(&1), "{stats}");
     assert_eq!((stats.taken, stats.calls()), (0, 5), "{stats}");
+}
+
+/// Numbers of 16 bits as cuBLAS takes them.
+struct SixteenBits {
+    name: sys::cudaDataType_t,
+    bits: fn(f32) -> u16,
+    value: fn(u16) -> f32,
+    /// Half of the distance between 1 and the next number.
+    unit_roundoff: f64,
+}
+
+const SIXTEEN_BITS: [SixteenBits; 2] = [
+    SixteenBits {
+        name: sys::cudaDataType_t::CUDA_R_16F,
+        bits: |x| f16::from_f32(x).to_bits(),
+        value: |bits| f16::from_bits(bits).to_f32(),
+        unit_roundoff: 1.0 / 2048.0,
+    },
+    SixteenBits {
+        name: sys::cudaDataType_t::CUDA_R_16BF,
+        bits: |x| bf16::from_f32(x).to_bits(),
+        value: |bits| bf16::from_bits(bits).to_f32(),
+        unit_roundoff: 1.0 / 256.0,
+    },
+];
+
+/// `A·B` of 16-bit matrices, with 16-bit and with FP32 results, by the function that takes one product.
+#[test]
+fn sixteen_bit_matrices_are_multiplied_with_sums_in_fp32() {
+    let Some(stream) = stream_or_skip("sixteen_bit_matrices_are_multiplied_with_sums_in_fp32") else {
+        return;
+    };
+    const SIZE: [usize; 3] = [67, 34, 129];
+    let _alone = alone();
+    matmul_override::reset_stats();
+    let blas = Handle::new(&stream);
+    let [m, n, k] = SIZE;
+    let mut calls = 0;
+    for dtype in &SIXTEEN_BITS {
+        let mut rng = rng(7);
+        let mut matrix =
+            |count: usize| -> Vec<u16> { (0..count).map(|_| (dtype.bits)(rng.random_range(-1f32..1.0))).collect() };
+        let (a, b) = (matrix(m * k), matrix(k * n));
+        let (on_device_a, on_device_b) = (stream.clone_htod(&a).unwrap(), stream.clone_htod(&b).unwrap());
+        for result in [dtype.name, sys::cudaDataType_t::CUDA_R_32F] {
+            let wide = result == sys::cudaDataType_t::CUDA_R_32F;
+            let d = stream
+                .clone_htod(&vec![u16::MAX; m * n * if wide { 2 } else { 1 }])
+                .unwrap();
+            let (alpha, beta) = (1f32, 0f32);
+            // SAFETY: the memory holds the matrices, column by column, and lives until the stream has been waited for.
+            let status = matmul_override::scope(|| unsafe {
+                sys::cublasGemmEx(
+                    *blas.blas.handle(),
+                    sys::cublasOperation_t::CUBLAS_OP_N,
+                    sys::cublasOperation_t::CUBLAS_OP_N,
+                    m as c_int,
+                    n as c_int,
+                    k as c_int,
+                    std::ptr::from_ref(&alpha).cast(),
+                    on_device_a.device_ptr(&stream).0 as *const c_void,
+                    dtype.name,
+                    m as c_int,
+                    on_device_b.device_ptr(&stream).0 as *const c_void,
+                    dtype.name,
+                    k as c_int,
+                    std::ptr::from_ref(&beta).cast(),
+                    d.device_ptr(&stream).0 as *mut c_void,
+                    result,
+                    m as c_int,
+                    sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                    sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                )
+            });
+            assert_eq!(status, sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+            calls += 1;
+            let bits = stream.clone_dtoh(&d).unwrap();
+            for (col, row) in (0..n).flat_map(|col| (0..m).map(move |row| (col, row))) {
+                let at = col * m + row;
+                let value = f64::from(match wide {
+                    true => f32::from_bits(u32::from(bits[2 * at]) | u32::from(bits[2 * at + 1]) << 16),
+                    false => (dtype.value)(bits[at]),
+                });
+                let (mut sum, mut size) = (0.0, 0.0);
+                for i in 0..k {
+                    let factors = [a[i * m + row], b[col * k + i]].map(|bits| f64::from((dtype.value)(bits)));
+                    sum += factors[0] * factors[1];
+                    size += (factors[0] * factors[1]).abs();
+                }
+                let rounding = if wide { 0.0 } else { dtype.unit_roundoff * sum.abs() };
+                let bound = C0 * f32::EPSILON as f64 * (k as f64).sqrt() * size + rounding;
+                let what = format!(
+                    "{:?} to {result:?}: C({row}, {col}) is {value}, not {sum} ± {bound:e}",
+                    dtype.name
+                );
+                assert!((value - sum).abs() <= bound, "{what}");
+            }
+        }
+    }
+    let stats = matmul_override::stats();
+    assert_eq!((stats.taken, stats.calls()), (calls, calls), "{stats}");
 }
 
 /// All devices, several streams each, at once.

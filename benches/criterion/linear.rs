@@ -3,6 +3,7 @@
 //!
 //!     cargo bench -p benches --features cuda --bench linear
 //!     cargo bench -p benches --features cuda --bench linear -- '4096×768'
+//!     cargo bench -p benches --features cuda --bench linear -- bf16
 
 fn main() {
     #[cfg(feature = "cuda")]
@@ -16,10 +17,11 @@ fn run(
     (device, gpu): &(candle_core::Device, benches::support::gpu::Gpu),
     criterion: &mut criterion::Criterion,
 ) -> anyhow::Result<()> {
-    use benches::support::layer::{Case, LAYERS};
+    use benches::layer::{bench, DTYPES};
+    use benches::support::layer::Case;
 
-    for case in LAYERS.into_iter().map(Case::linear) {
-        benches::layer::bench(gpu, device, &case, criterion)?;
+    for case in DTYPES.into_iter().flat_map(Case::linears) {
+        bench(gpu, device, &case, criterion)?;
     }
     Ok(())
 }

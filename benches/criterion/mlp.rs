@@ -3,6 +3,7 @@
 //!
 //!     cargo bench -p benches --features cuda --bench mlp
 //!     cargo bench -p benches --features cuda --bench mlp -- 784-512
+//!     cargo bench -p benches --features cuda --bench mlp -- bf16
 
 fn main() {
     #[cfg(feature = "cuda")]
@@ -16,14 +17,16 @@ fn run(
     (device, gpu): &(candle_core::Device, benches::support::gpu::Gpu),
     criterion: &mut criterion::Criterion,
 ) -> anyhow::Result<()> {
-    use benches::layer::{bench, bench_graph};
+    use benches::layer::{bench, bench_graph, DTYPES};
     use benches::support::layer::{open_for_graphs, Case};
 
-    for case in Case::networks().chain(Case::gated()) {
-        bench(gpu, device, &case, criterion)?;
+    for dtype in DTYPES {
+        for case in Case::networks(dtype).chain(Case::gated(dtype)) {
+            bench(gpu, device, &case, criterion)?;
+        }
     }
     let (device, gpu) = open_for_graphs()?;
-    for case in Case::networks() {
+    for case in DTYPES.into_iter().flat_map(Case::networks) {
         bench_graph(&gpu, &device, &case, criterion)?;
     }
     Ok(())

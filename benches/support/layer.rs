@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::CudaGraph;
 use std::fmt;
 
-/// A linear layer followed by GELU (tanh), in its sizes.
+/// A linear layer followed by GELU, in its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerCase {
     pub rows: usize,
@@ -23,7 +23,7 @@ impl fmt::Display for LayerCase {
 }
 
 /// The feed-forward layers of transformers, from one row on.
-pub const LAYERS: [LayerCase; 10] = [
+pub const LAYERS: [LayerCase; 14] = [
     LayerCase::new(1, 768, 3072),
     LayerCase::new(16, 768, 3072),
     LayerCase::new(128, 768, 3072),
@@ -31,9 +31,13 @@ pub const LAYERS: [LayerCase; 10] = [
     LayerCase::new(4096, 768, 3072),
     LayerCase::new(16384, 768, 3072),
     LayerCase::new(1, 4096, 4096),
+    LayerCase::new(16, 4096, 4096),
     LayerCase::new(128, 4096, 4096),
+    LayerCase::new(512, 4096, 4096),
     LayerCase::new(4096, 4096, 4096),
+    LayerCase::new(512, 4096, 14336),
     LayerCase::new(2048, 4096, 14336),
+    LayerCase::new(4096, 4096, 14336),
 ];
 
 impl LayerCase {
@@ -49,7 +53,11 @@ pub const NETWORKS: [(&[usize], &[usize]); 2] = [
 ];
 
 /// SwiGLU layers by width and hidden width, with the batches that they are measured with.
-pub const GATED: [(usize, usize, &[usize]); 2] = [(768, 2048, &[1, 128, 4096]), (4096, 11008, &[1, 128, 2048])];
+pub const GATED: [(usize, usize, &[usize]); 3] = [
+    (768, 2048, &[1, 128, 4096]),
+    (4096, 11008, &[1, 128, 2048]),
+    (4096, 14336, &[1, 512, 4096]),
+];
 
 /// `784-512-512-10`
 fn network_name(widths: &[usize]) -> String {
@@ -66,6 +74,8 @@ pub struct Case {
     /// From the input's to the output's.
     pub widths: Vec<usize>,
     pub rows: usize,
+    /// Of weights, biases, inputs and results: f32, f16 or bf16.
+    pub dtype: DType,
     /// Of all layers but the last, and of a single one; of the gate.
     pub activation: Activation,
     /// Whether this is `down(activation(gate(x)) ⊙ up(x))`, without biases, rather than a stack of layers with biases.
@@ -73,22 +83,27 @@ pub struct Case {
 }
 
 impl Case {
-    /// A linear layer with GELU.
-    pub fn linear(case: LayerCase) -> Self {
-        Case {
+    /// The linear layers with GELU, each by its tanh formula in FP32, and by the exact one (erf) in 16 bits.
+    pub fn linears(dtype: DType) -> impl Iterator<Item = Case> {
+        LAYERS.into_iter().map(move |case| Case {
             bench: "linear",
             name: format!("linear + GELU {case}"),
             widths: vec![case.inputs, case.outputs],
             rows: case.rows,
-            activation: Activation::GeluTanh,
+            dtype,
+            activation: match dtype {
+                DType::F32 => Activation::GeluTanh,
+                _ => Activation::GeluErf,
+            },
             gated: false,
-        }
+        })
     }
 
     /// The networks.
-    pub fn networks() -> impl Iterator<Item = Case> {
-        NETWORKS.into_iter().flat_map(|(widths, batches)| {
-            batches.iter().map(|&rows| Case {
+    pub fn networks(dtype: DType) -> impl Iterator<Item = Case> {
+        NETWORKS.into_iter().flat_map(move |(widths, batches)| {
+            batches.iter().map(move |&rows| Case {
+                dtype,
                 bench: "mlp",
                 name: format!("MLP {}, batch {rows}", network_name(widths)),
                 widths: widths.to_vec(),
@@ -100,9 +115,10 @@ impl Case {
     }
 
     /// The SwiGLU layers.
-    pub fn gated() -> impl Iterator<Item = Case> {
-        GATED.into_iter().flat_map(|(width, hidden, batches)| {
+    pub fn gated(dtype: DType) -> impl Iterator<Item = Case> {
+        GATED.into_iter().flat_map(move |(width, hidden, batches)| {
             batches.iter().map(move |&rows| Case {
+                dtype,
                 bench: "mlp",
                 name: format!("SwiGLU {}, batch {rows}", network_name(&[width, hidden])),
                 widths: vec![width, hidden, width],
@@ -118,6 +134,23 @@ impl Case {
         let pairs = self.widths.windows(2).map(|pair| (pair[0], pair[1]));
         let gate = self.gated.then(|| (self.widths[0], self.widths[1]));
         gate.into_iter().chain(pairs).collect()
+    }
+
+    /// What arithmetic ours is asked for: all of these for FP32, whose operands they govern; 16-bit products are the same at
+    /// each.
+    pub fn precisions<'a>(&self, asked: &'a [Precision]) -> &'a [Precision] {
+        match self.dtype {
+            DType::F32 => asked,
+            _ => &asked[..asked.len().min(1)],
+        }
+    }
+
+    /// How ours is called in tables: by the precision of FP32, else by the type.
+    pub fn arithmetic(&self, precision: Precision) -> &'static str {
+        match self.dtype {
+            DType::F32 => precision.name(),
+            dtype => dtype.as_str(),
+        }
     }
 
     /// Multiplications and additions of the products.
@@ -216,16 +249,16 @@ impl Weights {
     pub fn random(case: &Case, device: &Device) -> Result<Self> {
         let layers = case.layers().into_iter().map(|(inputs, outputs)| {
             let scale = 1.0 / (inputs as f64).sqrt();
-            let weight = (Tensor::randn(0f32, 1., (outputs, inputs), device)? * scale)?;
+            let weight = (Tensor::randn(0f32, 1., (outputs, inputs), device)? * scale)?.to_dtype(case.dtype)?;
             let bias = match case.gated {
                 true => None,
-                false => Some(Tensor::randn(0f32, 0.1, outputs, device)?),
+                false => Some(Tensor::randn(0f32, 0.1, outputs, device)?.to_dtype(case.dtype)?),
             };
             Ok((weight, bias))
         });
         Ok(Weights {
             layers: layers.collect::<Result<_>>()?,
-            input: Tensor::randn(0f32, 1., (case.rows, case.widths[0]), device)?,
+            input: Tensor::randn(0f32, 1., (case.rows, case.widths[0]), device)?.to_dtype(case.dtype)?,
             case: case.clone(),
         })
     }
@@ -291,18 +324,24 @@ fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
         Activation::Identity => x.clone(),
         Activation::Relu => x.relu()?,
         Activation::GeluTanh => x.gelu()?,
+        Activation::GeluErf => x.gelu_erf()?,
         Activation::Silu => x.silu()?,
         other => bail!("{other:?} is not measured"),
     })
 }
 
-/// Fails unless two results agree as FP32 results do.
+/// Fails unless two results agree as results of their type do: in 16 bits candle rounds after every operation.
 pub fn check(what: &str, ours: &Tensor, stock: &Tensor) -> Result<()> {
+    let most = match stock.dtype() {
+        DType::BF16 => 2e-2,
+        DType::F16 => 3e-3,
+        _ => 1e-3,
+    };
     let double = |t: &Tensor| t.to_dtype(DType::F64);
     let error = (double(ours)? - double(stock)?)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
     let norm = double(stock)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
     let relative = (error / norm.max(f64::MIN_POSITIVE)).sqrt();
-    if relative.is_nan() || relative > 1e-3 {
+    if relative.is_nan() || relative > most {
         bail!("{what}: the result differs from candle's by {relative:e} of its norm");
     }
     Ok(())

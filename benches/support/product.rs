@@ -48,7 +48,7 @@ pub struct Errors {
     pub frobenius: f64,
     /// The largest |d − reference| / Σ|a||b|.
     pub componentwise: f64,
-    /// Elements that are infinite or NaN where the reference, as FP32, is not the same.
+    /// Elements that are infinite or NaN where the reference, rounded to the result's type, is not the same.
     pub wrong_class: usize,
 }
 
@@ -213,15 +213,30 @@ impl<'a> Product<'a> {
         Ok(product)
     }
 
-    /// The product of these numbers, in the order in which the case's layout stores them: `D = A·B` in FP32.
+    /// The product of these numbers, rounded to elements of `dtype`, in the order in which the case's layout stores them:
+    /// `D = A·B`.
     ///
     /// # Errors
     ///
     /// If they are too many or too few for the case, or as [`Product::new`].
-    pub fn of(gpu: &'a Gpu, case: Case, precision: Precision, a: &[f32], b: &[f32]) -> Result<Self> {
-        let mut product = Product::allocate(gpu, case, DType::F32, precision, (1.0, 0.0), true)?;
+    pub fn of(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, [a, b]: [&[f32]; 2]) -> Result<Self> {
+        let mut product = Product::allocate(gpu, case, dtype, precision, (1.0, 0.0), true)?;
         for (buffer, numbers) in [(&mut product.a, a), (&mut product.b, b)] {
-            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let bytes: Vec<u8> = match dtype {
+                DType::F16 => numbers
+                    .iter()
+                    .flat_map(|&number| f16::from_f32(number).to_le_bytes())
+                    .collect(),
+                DType::BF16 => numbers
+                    .iter()
+                    .flat_map(|&number| bf16::from_f32(number).to_le_bytes())
+                    .collect(),
+                DType::F64 => numbers
+                    .iter()
+                    .flat_map(|&number| f64::from(number).to_le_bytes())
+                    .collect(),
+                _ => numbers.iter().flat_map(|&number| number.to_le_bytes()).collect(),
+            };
             let room = buffer.len();
             ensure!(
                 bytes.len() <= room && room < bytes.len() + 256,
@@ -403,15 +418,12 @@ impl<'a> Product<'a> {
         if first >= self.elements {
             return Ok(());
         }
-        let value = match self.dtype {
-            DType::F32 => f32::from_le_bytes(self.bytes(&self.d, first)?) as f64,
-            DType::F64 => f64::from_le_bytes(self.bytes(&self.d, first)?),
-            DType::F16 => f16::from_le_bytes(self.bytes(&self.d, first)?).to_f64(),
-            DType::BF16 => bf16::from_le_bytes(self.bytes(&self.d, first)?).to_f64(),
-            other => bail!("no results of {other} are read"),
+        let value = self.element(&self.bytes(&self.d, first, self.dtype.size())?);
+        let double = |buffer| -> Result<f64> {
+            let bytes = self.bytes(buffer, first, size_of::<f64>())?;
+            Ok(f64::from_le_bytes(std::array::from_fn(|i| bytes[i])))
         };
-        let reference = f64::from_le_bytes(self.bytes(&self.reference, first)?);
-        let bound = f64::from_le_bytes(self.bytes(&self.bound, first)?);
+        let (reference, bound) = (double(&self.reference)?, double(&self.bound)?);
         let (matrix, at) = (first / (self.case.m * self.case.n), first % (self.case.m * self.case.n));
         let (row, col) = (at / self.case.n, at % self.case.n);
         let matrix = if self.case.batch > 1 {
@@ -425,7 +437,27 @@ impl<'a> Product<'a> {
         )
     }
 
-    /// Runs `launch` once and measures how far its FP32 result lies from the reference.
+    /// The element of D in these bytes.
+    fn element(&self, bytes: &[u8]) -> f64 {
+        match self.dtype {
+            DType::F64 => f64::from_le_bytes(std::array::from_fn(|i| bytes[i])),
+            DType::F16 => f16::from_le_bytes(std::array::from_fn(|i| bytes[i])).to_f64(),
+            DType::BF16 => bf16::from_le_bytes(std::array::from_fn(|i| bytes[i])).to_f64(),
+            _ => f64::from(f32::from_le_bytes(std::array::from_fn(|i| bytes[i]))),
+        }
+    }
+
+    /// A number as an element of D.
+    fn rounded(&self, number: f64) -> f64 {
+        match self.dtype {
+            DType::F64 => number,
+            DType::F16 => f16::from_f64(number).to_f64(),
+            DType::BF16 => bf16::from_f64(number).to_f64(),
+            _ => f64::from(number as f32),
+        }
+    }
+
+    /// Runs `launch` once and measures how far its result lies from the reference.
     ///
     /// # Errors
     ///
@@ -443,18 +475,18 @@ impl<'a> Product<'a> {
         let doubles = |bytes: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
         let (mut errors, mut squares, mut reference_squares) = (Errors::default(), 0.0, 0.0);
         for ((d, reference), bound) in d
-            .chunks_exact(4)
+            .chunks_exact(self.dtype.size())
             .zip(reference.chunks_exact(8))
             .zip(bound.chunks_exact(8))
         {
-            let d = f32::from_le_bytes(std::array::from_fn(|i| d[i]));
+            let d = self.element(d);
             let (reference, bound) = (doubles(reference), doubles(bound));
-            let rounded = reference as f32;
+            let rounded = self.rounded(reference);
             if !d.is_finite() || !rounded.is_finite() {
                 errors.wrong_class += usize::from(d != rounded && !(d.is_nan() && rounded.is_nan()));
                 continue;
             }
-            let error = (d as f64 - reference).abs();
+            let error = (d - reference).abs();
             squares += error * error;
             reference_squares += reference * reference;
             let magnitude = (bound - term_error * reference.abs()) / product_error;
@@ -468,14 +500,10 @@ impl<'a> Product<'a> {
         Ok(errors)
     }
 
-    fn bytes<const N: usize>(&self, buffer: &CudaSlice<u8>, element: usize) -> Result<[u8; N]> {
-        let bytes = self
-            .gpu
-            .stream
-            .clone_dtoh(&buffer.slice(element * N..(element + 1) * N))?;
-        bytes
-            .try_into()
-            .map_err(|_| anyhow::anyhow!("the device returned too few bytes"))
+    /// One element of `size` bytes.
+    fn bytes(&self, buffer: &CudaSlice<u8>, element: usize, size: usize) -> Result<Vec<u8>> {
+        let element = buffer.slice(element * size..(element + 1) * size);
+        Ok(self.gpu.stream.clone_dtoh(&element)?)
     }
 
     fn b_address(&self, i: usize) -> u64 {

@@ -211,6 +211,14 @@ impl Row {
     }
 }
 
+/// What a report of this element type is called: by its name alone in FP32.
+pub fn name_for(name: &str, dtype: &str) -> String {
+    match dtype {
+        "f32" => name.to_owned(),
+        _ => format!("{name}-{dtype}"),
+    }
+}
+
 impl Report {
     /// # Errors
     ///

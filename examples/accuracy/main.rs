@@ -1,7 +1,8 @@
-//! The error of FP32 products against FP64: this crate's arithmetic beside cuBLAS's, on easy and on hard numbers. And that of
+//! The error of products against FP64: this crate's arithmetic beside cuBLAS's, on easy and on hard numbers. And that of
 //! activations and their slopes, beside candle's, over all of their range.
 //!
 //!     cargo run --release --features cuda --example accuracy -- --out out
+//!     cargo run --release --features cuda --example accuracy -- --dtype bf16,f16 --out out
 
 #[path = "../../benches/support/program.rs"]
 mod program;
@@ -15,6 +16,8 @@ mod measure;
 mod numbers;
 
 use anyhow::Result;
+use candle_sgemm::gemm::DType;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +36,10 @@ struct Arguments {
     /// Only numbers whose names contain one of these, with commas; "activations" are activations
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     numbers: Vec<String>,
+    /// What the operands are rounded to before, and the result after: f32, f16 or bf16; several with commas
+    #[arg(long, default_value = "f32", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| name.parse::<DType>()))]
+    dtype: Vec<DType>,
     /// Write JSON and CSV files into this folder; `cargo run -p report -- --plots FILE.json` draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,

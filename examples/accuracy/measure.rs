@@ -5,11 +5,11 @@ use crate::numbers::{Numbers, ALL};
 use crate::support::case::{Case, Layout};
 use crate::support::gpu::Gpu;
 use crate::support::product::{Errors, Product};
-use crate::support::record::{Report, Row};
+use crate::support::record::{name_for, Report, Row};
 use crate::Arguments;
 use anyhow::{ensure, Result};
 use candle_core::Device;
-use candle_sgemm::gemm::Precision;
+use candle_sgemm::gemm::{DType, Precision};
 
 const PROGRAM: &str = "cargo run --release --features cuda --example accuracy --";
 /// The length of the sums of hard numbers.
@@ -20,6 +20,13 @@ const ACTIVATIONS_NAME: &str = "activations";
 const NUMBERS_OF_A_RANGE: u32 = 200_000;
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    for &dtype in &arguments.dtype {
+        run_type(arguments, dtype)?;
+    }
+    Ok(())
+}
+
+fn run_type(arguments: &Arguments, dtype: DType) -> Result<()> {
     let gpu = Gpu::open()?;
     let mut report = gpu.report(PROGRAM)?;
     let chosen: Vec<_> = ALL
@@ -43,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ALL.iter().map(|numbers| numbers.name).collect::<Vec<_>>().join(", ")
     );
     println!(
-        "{}, against FP64, {1}×{1}×k: Frobenius error, largest error in units of Σ|a||b|, wrong Inf or NaN\n",
+        "{}, {dtype} against FP64 of the rounded operands, {1}×{1}×k: Frobenius error, largest error in units of Σ|a||b|, wrong Inf or NaN\n",
         report.gpu, arguments.size
     );
     for numbers in chosen {
@@ -58,36 +65,45 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         );
         let lengths = if numbers.every_k { &arguments.k[..] } else { &[HARD_K] };
         for &k in lengths {
-            measure(&gpu, numbers, arguments.size, k, &mut report)?;
+            measure(&gpu, numbers, dtype, arguments.size, k, &mut report)?;
         }
     }
-    if with_activations {
+    if with_activations && dtype == DType::F32 {
         measure_activations(&mut report)?;
     }
     if let Some(folder) = &arguments.out {
-        report.write(folder, "accuracy")?;
+        report.write(folder, &name_for("accuracy", &dtype.to_string()))?;
     }
     Ok(())
 }
 
 /// One line for each arithmetic, and one row beside cuBLAS's.
-fn measure(gpu: &Gpu, numbers: &Numbers, size: usize, k: usize, report: &mut Report) -> Result<()> {
+fn measure(gpu: &Gpu, numbers: &Numbers, dtype: DType, size: usize, k: usize, report: &mut Report) -> Result<()> {
+    // Precision governs FP32 operands; the products of 16-bit ones are exact and their sums FP32.
+    let precisions: &[Precision] = match dtype {
+        DType::F32 => &[Precision::Fp32Strict, Precision::Fp32, Precision::Tf32],
+        _ => &[Precision::Fp32],
+    };
     let (a, b) = numbers.draw(size, size, k);
     let b_by_rows: Vec<f32> = (0..k * size).map(|i| b[i % size * k + i / size]).collect();
     for layout in [Layout::NT, Layout::NN] {
         let case = Case::new(size, size, k, layout);
         let stored = if layout.b_transposed { &b } else { &b_by_rows };
-        for precision in [Precision::Fp32Strict, Precision::Fp32, Precision::Tf32] {
-            let product = Product::of(gpu, case, precision, &a, stored)?;
+        for &precision in precisions {
+            let arithmetic = match dtype {
+                DType::F32 => precision.to_string(),
+                dtype => dtype.to_string(),
+            };
+            let product = Product::of(gpu, case, dtype, precision, [&a, stored])?;
             let plan = product.plan(None)?;
             let ours = product.errors(|| product.launch(&plan, 0))?;
             let cublas = product.errors(|| product.launch_cublas(0))?;
-            print_line(k, layout, precision, plan.kernel.name, ours, cublas);
+            print_line(k, layout, &arithmetic, plan.kernel.name, ours, cublas);
             report.rows.push(Row {
                 bench: "accuracy".into(),
                 kernel: Some(plan.kernel.name.into()),
-                precision: Some(precision.to_string()),
-                dtype: Some("f32".into()),
+                precision: Some(arithmetic),
+                dtype: Some(dtype.to_string()),
                 layout: Some(layout.to_string()),
                 m: Some(size),
                 n: Some(size),
@@ -147,7 +163,7 @@ fn measure_activations(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn print_line(k: usize, layout: Layout, precision: Precision, kernel: &str, ours: Errors, cublas: Errors) {
+fn print_line(k: usize, layout: Layout, arithmetic: &str, kernel: &str, ours: Errors, cublas: Errors) {
     let errors = |errors: Errors| {
         format!(
             "{:.2e} {:.1e} {:>4}",
@@ -155,8 +171,7 @@ fn print_line(k: usize, layout: Layout, precision: Precision, kernel: &str, ours
         )
     };
     println!(
-        "  k {k:>5} {layout} {:<12} {}   cuBLAS {}   {kernel}",
-        precision.to_string(),
+        "  k {k:>5} {layout} {arithmetic:<12} {}   cuBLAS {}   {kernel}",
         errors(ours),
         errors(cublas)
     );

@@ -4,6 +4,7 @@
 //!
 //!     cargo run --release --features cuda --example layers -- --out out
 //!     cargo run --release --features cuda --example layers -- --precision fp32-strict
+//!     cargo run --release --features cuda --example layers -- --dtype bf16,f16 --out out
 
 #[path = "../../benches/support/program.rs"]
 mod program;
@@ -14,7 +15,9 @@ mod support;
 mod measure;
 
 use anyhow::Result;
+use candle_core::DType;
 use candle_sgemm::Precision;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +30,10 @@ struct Arguments {
     /// What arithmetic our products may use: fp32, fp32-strict or tf32; several with commas
     #[arg(long, default_value = "fp32-strict,fp32", value_delimiter = ',')]
     precision: Vec<Precision>,
+    /// What weights and activations are: f32, f16 or bf16; several with commas
+    #[arg(long, default_value = "f32", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| name.parse::<DType>()))]
+    dtype: Vec<DType>,
     /// Write JSON and CSV files into this folder; `cargo run -p report -- --plots FILE.json` draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,

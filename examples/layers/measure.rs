@@ -1,16 +1,23 @@
 //! Checks against candle, measures, prints and writes.
 
 use crate::support::gpu::{Gpu, Launch, Timing};
-use crate::support::layer::{check, open, open_for_graphs, Case, Graph, Weights, LAYERS};
-use crate::support::record::Row;
+use crate::support::layer::{check, open, open_for_graphs, Case, Graph, Weights};
+use crate::support::record::{name_for, Row};
 use crate::Arguments;
 use anyhow::Result;
-use candle_core::Device;
+use candle_core::{DType, Device};
 use candle_sgemm::Precision;
 
 const PROGRAM: &str = "cargo run --release --features cuda --example layers --";
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    for &dtype in &arguments.dtype {
+        run_type(arguments, dtype)?;
+    }
+    Ok(())
+}
+
+fn run_type(arguments: &Arguments, dtype: DType) -> Result<()> {
     let (device, gpu) = open()?;
     let mut report = gpu.report(PROGRAM)?;
     println!(
@@ -19,18 +26,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     );
     println!(
         "\n{:<42} {:<12} {:>12} {:>12} {:>12} {:>9} {:>9}",
-        "layer", "precision", "candle µs", "unfused µs", "fused µs", "unfused", "fused"
+        "layer", "arithmetic", "candle µs", "unfused µs", "fused µs", "unfused", "fused"
     );
-    let layers = LAYERS.into_iter().map(Case::linear);
-    for case in layers.chain(Case::networks()).chain(Case::gated()) {
+    let layers = Case::linears(dtype).chain(Case::networks(dtype));
+    for case in layers.chain(Case::gated(dtype)) {
         report.rows.extend(measure(&gpu, &device, &case, arguments)?);
     }
     let (device, gpu) = open_for_graphs()?;
-    for case in Case::networks() {
+    for case in Case::networks(dtype) {
         report.rows.extend(measure_graphs(&gpu, &device, &case, arguments)?);
     }
     match &arguments.out {
-        Some(folder) => report.write(folder, "layers"),
+        Some(folder) => report.write(folder, &name_for("layers", dtype.as_str())),
         None => Ok(()),
     }
 }
@@ -39,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Result<Vec<Row>> {
     let weights = Weights::random(case, device)?;
     let stock = weights.stock()?;
-    let precisions = || arguments.precision.iter().copied();
+    let precisions = || case.precisions(&arguments.precision).iter().copied();
     let networks = precisions()
         .map(|precision| weights.fused(precision))
         .collect::<Result<Vec<_>>>()?;
@@ -61,7 +68,7 @@ fn measure_graphs(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments
     let weights = Weights::random(case, device)?;
     let expected = weights.stock()?;
     let mut graphs = vec![Graph::record(device, || weights.stock())?];
-    for &precision in &arguments.precision {
+    for &precision in case.precisions(&arguments.precision) {
         let network = weights.fused(precision)?;
         graphs.push(Graph::record(device, || weights.unfused(precision))?);
         graphs.push(Graph::record(device, || weights.run(&network))?);
@@ -93,17 +100,17 @@ fn compare(gpu: &Gpu, case: &Case, mut launches: Vec<Box<Launch>>, arguments: &A
     let times = gpu.compare(&mut references, timing)?;
     let candle_us = times[0];
     let mut rows = Vec::new();
-    for (i, precision) in arguments.precision.iter().enumerate() {
+    for (i, &precision) in case.precisions(&arguments.precision).iter().enumerate() {
         let (unfused_us, fused_us) = (times[1 + 2 * i], times[2 + 2 * i]);
         println!(
             "{:<42} {:<12} {candle_us:>12.2} {unfused_us:>12.2} {fused_us:>12.2} {:>9.2} {:>9.2}",
             case.name,
-            precision.name(),
+            case.arithmetic(precision),
             candle_us / unfused_us,
             candle_us / fused_us
         );
         for (kernel, us) in [("unfused", unfused_us), ("fused", fused_us)] {
-            rows.push(row(case, *precision, kernel, us, candle_us));
+            rows.push(row(case, precision, kernel, us, candle_us));
         }
     }
     Ok(rows)
@@ -114,8 +121,8 @@ fn row(case: &Case, precision: Precision, kernel: &str, us: f64, candle_us: f64)
     Row {
         bench: case.bench.into(),
         kernel: Some(kernel.into()),
-        precision: Some(precision.name().into()),
-        dtype: Some("f32".into()),
+        precision: Some(case.arithmetic(precision).into()),
+        dtype: Some(case.dtype.as_str().into()),
         layer: Some(case.name.clone()),
         rows: Some(case.rows),
         inputs: case.widths.first().copied(),

@@ -3,6 +3,7 @@
 //!     cargo run --release --example mlp                        classify with the committed weights, on the CPU
 //!     cargo run --release --example mlp --features cuda        the same on the GPU
 //!     cargo run --release --example mlp -- --train             train from scratch through this crate's ops
+//!     cargo run --release --example mlp -- --dtype bf16        classify with weights and images rounded to 16 bits
 //!
 //! It prints the accuracy of both on the held-out fifth of the digits, whether every prediction agrees, the largest
 //! difference of the logits, and the latency and throughput of both. Bad input ends it with one line and exit code 1.
@@ -14,6 +15,7 @@ use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Module, Tensor, D};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use candle_sgemm::Gemm;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use data::{Digits, Shuffle};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -51,6 +53,10 @@ struct Args {
     /// Compute this crate's products with this kernel (CUDA only); by default the plan chooses.
     #[arg(long, value_name = "NAME")]
     kernel: Option<String>,
+    /// What weights and images are while digits are classified: f32, f16 or bf16. Training is in f32.
+    #[arg(long, default_value = "f32",
+          value_parser = PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| name.parse::<DType>()))]
+    dtype: DType,
     /// Times that training sees every digit.
     #[arg(long, value_name = "N", default_value_t = 40)]
     epochs: usize,
@@ -128,22 +134,24 @@ fn run(args: &Args) -> Result<()> {
         weights
     } else {
         Weights::load(&weights_path, hidden.as_deref(), &device)?
-    };
+    }
+    .to_dtype(args.dtype)?;
 
     let ours = Mlp::new(&weights, |w, b| {
         candle_sgemm::Linear::new(w, Some(b)).with_gemm(gemm.clone())
     });
     let candle = Mlp::new(&weights, |w, b| candle_nn::Linear::new(w, Some(b)));
     let report = format!(
-        "digits   {} to train on, {} held out\nlayers   {}\nweights  {}{}\ndevice   {}\n\n{}\n{}",
+        "digits   {} to train on, {} held out\nlayers   {}\nweights  {}{}, {}\ndevice   {}\n\n{}\n{}",
         train.len(),
         held_out.len(),
         dashed(&weights.sizes()),
         weights_path.display(),
         if args.train { ", just trained" } else { "" },
+        args.dtype.as_str(),
         if device.is_cpu() { "CPU" } else { "CUDA device 0" },
-        agreement(&ours, &candle, &held_out, &device)?,
-        speed(&ours, &candle, &held_out, &device)?
+        agreement(&ours, &candle, &held_out, args.dtype, &device)?,
+        speed(&ours, &candle, &held_out, args.dtype, &device)?
     );
     Ok(std::io::stdout().lock().write_all(report.as_bytes())?)
 }
@@ -202,14 +210,14 @@ fn train_weights(digits: &Digits, hidden: &[usize], gemm: &Gemm, epochs: usize, 
 }
 
 /// Accuracies, agreement of the predictions, and difference of the logits, on the held-out digits.
-fn agreement(ours: &dyn Module, candle: &dyn Module, digits: &Digits, device: &Device) -> Result<String> {
-    let (images, labels) = (digits.images(device)?, digits.labels(device)?);
+fn agreement(ours: &dyn Module, candle: &dyn Module, digits: &Digits, dtype: DType, device: &Device) -> Result<String> {
+    let (images, labels) = (digits.images(device)?.to_dtype(dtype)?, digits.labels(device)?);
     let (our_logits, candle_logits) = (ours.forward(&images)?, candle.forward(&images)?);
     let predictions = [our_logits.argmax(D::Minus1)?, candle_logits.argmax(D::Minus1)?];
     let same =
         |a: &Tensor, b: &Tensor| -> Result<u32> { Ok(a.eq(b)?.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()?) };
     let share = |hits: u32| 100.0 * f64::from(hits) / digits.len() as f64;
-    let difference = (our_logits - candle_logits)?
+    let difference = (our_logits.to_dtype(DType::F32)? - candle_logits.to_dtype(DType::F32)?)?
         .abs()?
         .flatten_all()?
         .max(0)?
@@ -241,7 +249,7 @@ fn agreement(ours: &dyn Module, candle: &dyn Module, digits: &Digits, device: &D
 }
 
 /// Latency and throughput of both, batch by batch.
-fn speed(ours: &dyn Module, candle: &dyn Module, digits: &Digits, device: &Device) -> Result<String> {
+fn speed(ours: &dyn Module, candle: &dyn Module, digits: &Digits, dtype: DType, device: &Device) -> Result<String> {
     let mut table = String::new();
     writeln!(
         table,
@@ -249,7 +257,7 @@ fn speed(ours: &dyn Module, candle: &dyn Module, digits: &Digits, device: &Devic
         "batch", "candle-sgemm", "candle", "candle-sgemm", "candle", "speed-up"
     )?;
     for batch in BATCHES {
-        let images = digits.cycled(batch).images(device)?;
+        let images = digits.cycled(batch).images(device)?.to_dtype(dtype)?;
         let [ours, candle] = latencies([ours, candle], &images, device)?;
         let rate = |time: Duration| batch as f64 / time.as_secs_f64();
         writeln!(

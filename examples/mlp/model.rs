@@ -79,6 +79,17 @@ impl Weights {
         Ok(weights)
     }
 
+    /// The same, rounded to elements of this type.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        let layers = self
+            .layers
+            .iter()
+            .map(|(weight, bias)| Ok((weight.to_dtype(dtype)?, bias.to_dtype(dtype)?)));
+        Ok(Self {
+            layers: layers.collect::<Result<_>>()?,
+        })
+    }
+
     fn check(&self, hidden: Option<&[usize]>) -> Result<()> {
         ensure!(!self.layers.is_empty(), "there is no tensor '{}'", name(0, "weight"));
         for (at, (weight, bias)) in self.layers.iter().enumerate() {

@@ -3,7 +3,7 @@
 //! Candle has no hook for another matmul, but on a CUDA device each dense product is one call of cuBLAS, and cuBLAS
 //! is linked dynamically. With the feature `override` this crate defines the functions that candle (and others) call, so
 //! that the linker takes them instead; they hand on to the real ones what this crate has no better way for. The functions
-//! are `cublasGemmStridedBatchedEx`, `cublasSgemmStridedBatched` and `cublasSgemm_v2` (which C programs call
+//! are `cublasGemmStridedBatchedEx`, `cublasGemmEx`, `cublasSgemmStridedBatched` and `cublasSgemm_v2` (which C programs call
 //! `cublasSgemm`). Other functions of cuBLAS and cuBLASLt that multiply are counted ([`PassedOn::Function`]) and go on to the
 //! library.
 //!

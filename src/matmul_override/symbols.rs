@@ -265,3 +265,31 @@ stand_in! {
         beta: beta.cast(),
     }
 }
+
+stand_in! {
+    cublasGemmEx(
+        handle: Handle, transa: c_uint, transb: c_uint, m: c_int, n: c_int, k: c_int,
+        alpha: *const c_void, a: *const c_void, a_type: c_uint, lda: c_int,
+        b: *const c_void, b_type: c_uint, ldb: c_int,
+        beta: *const c_void, c: *mut c_void, c_type: c_uint, ldc: c_int,
+        compute_type: c_uint, algo: c_int,
+    ) writes c,
+    Arrived {
+        handle,
+        call: Call {
+            function: "cublasGemmEx",
+            transposed: [transa, transb],
+            m,
+            n,
+            k,
+            a: matrix(a, a_type, lda, 0),
+            b: matrix(b, b_type, ldb, 0),
+            c: matrix(c, c_type, ldc, 0),
+            batch: 1,
+            compute: compute_type,
+            math: 0,
+        },
+        alpha: alpha.cast(),
+        beta: beta.cast(),
+    }
+}

@@ -137,7 +137,6 @@ macro_rules! uncovered {
 }
 
 uncovered! {
-    cublasGemmEx = c"cublasGemmEx";
     cublasGemmEx_64 = c"cublasGemmEx_64";
     cublasGemmBatchedEx = c"cublasGemmBatchedEx";
     cublasGemmBatchedEx_64 = c"cublasGemmBatchedEx_64";
@@ -169,7 +168,7 @@ mod tests {
     /// which it is handed.
     const SOURCE: &str = "
         typedef unsigned long u64;
-        u64 cublasGemmEx(u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j, float x, double y) {
+        u64 cublasSgemmEx(u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j, float x, double y) {
             u64 all[] = {a, b, c, d, e, f, g, h, i, j, (u64)(x * 8), (u64)(y * 8)}, mixed = 0;
             for (int n = 0; n < 12; n++) mixed = mixed * 31 + all[n];
             return mixed;
@@ -207,7 +206,7 @@ mod tests {
         // SAFETY: the functions of the library above have these signatures.
         let (mix, pass, by_way_of) = unsafe {
             (
-                std::mem::transmute::<unsafe extern "C" fn(), Mix>(cublasGemmEx),
+                std::mem::transmute::<unsafe extern "C" fn(), Mix>(cublasSgemmEx),
                 std::mem::transmute::<unsafe extern "C" fn(), Pass>(cublasLtMatmul),
                 std::mem::transmute::<unsafe extern "C" fn(), ByWayOf>(cublasGemmBatchedEx),
             )
@@ -238,7 +237,7 @@ mod tests {
         assert_eq!(lacking, NOT_INITIALIZED);
         let stats = stats();
         for (name, calls) in [
-            ("cublasGemmEx", 3),
+            ("cublasSgemmEx", 3),
             ("cublasLtMatmul", 1),
             ("cublasGemmBatchedEx", 1),
             ("cublasXtSgemm", 1),

@@ -580,7 +580,14 @@ fn layers(text: &mut String, name: &str, kind: &str, report: &Report, plots: &st
     }
     text.push('\n');
     if kind == "linear" {
-        let _ = writeln!(text, "![Times as fast as candle]({plots}/{name}-fp32.svg)\n");
+        // Of FP32 the default precision, else what there is.
+        let arithmetics = || report.rows.iter().filter_map(|row| row.precision.as_deref());
+        if let Some(arithmetic) = arithmetics()
+            .find(|&name| name == "fp32")
+            .or_else(|| arithmetics().next())
+        {
+            let _ = writeln!(text, "![Times as fast as candle]({plots}/{name}-{arithmetic}.svg)\n");
+        }
     }
 }
 
