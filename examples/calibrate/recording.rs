@@ -4,7 +4,7 @@ use crate::support::case::{Case, Layout};
 use anyhow::{Context, Result};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::tune::fit::Timed;
-use candle_sgemm::gemm::{DType, GemmProblem, Precision};
+use candle_sgemm::gemm::{DType, FoldedProblem, Precision};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
@@ -68,7 +68,7 @@ impl Shape {
     /// # Errors
     ///
     /// If the layout has no such name, or the sizes are no product's.
-    pub fn problem(&self) -> Result<GemmProblem> {
+    pub fn problem(&self) -> Result<FoldedProblem> {
         let layout: Layout = self.layout.parse().map_err(anyhow::Error::msg)?;
         let case = Case {
             batch: self.batch,
@@ -84,10 +84,9 @@ impl Shape {
 /// # Errors
 ///
 /// If it is none.
-pub fn problem_of(case: &Case) -> Result<GemmProblem> {
+pub fn problem_of(case: &Case) -> Result<FoldedProblem> {
     let problem = case.problem(DType::F32, Precision::Tf32, false);
-    problem.validate().map_err(anyhow::Error::msg)?;
-    Ok(problem.folded())
+    problem.folded().map_err(anyhow::Error::msg)
 }
 
 /// All that was measured in one run.

@@ -64,20 +64,11 @@ const FAMILIES: [Family; 18] = [
         Target::Hopper,
         &["ffma_64x64", "ffma_32x32", "ffma_16x128", "ffma_128x32"],
     ),
-    (
-        "FFMA, words",
-        Target::Hopper,
-        &["ffma_words_32x32", "ffma_words_16x64"],
-    ),
+    ("FFMA, words", Target::Hopper, &["ffma_words_32x32", "ffma_words_16x64"]),
     (
         "thin products",
         Target::Hopper,
-        &[
-            "thin_axpy_4x128",
-            "thin_axpy_32x8",
-            "thin_dot_256x2",
-            "thin_dot_4x128",
-        ],
+        &["thin_axpy_4x128", "thin_axpy_32x8", "thin_dot_256x2", "thin_dot_4x128"],
     ),
     (
         "matrix and vector",

@@ -12,7 +12,7 @@ use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::{Costs, KernelCost, Origin, SharedCosts};
 use crate::gemm::planner::cost::Work;
 use crate::gemm::planner::plan::Plan;
-use crate::gemm::problem::{GemmProblem, Precision};
+use crate::gemm::problem::{FoldedProblem, Precision};
 use crate::gemm::schedule::cut::Cut;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -121,13 +121,13 @@ impl Sweep {
         }
     }
 
-    /// The plans of `problem` (folded) at every precision, as far as they are to be considered, and the times of those that were
+    /// The plans of `problem` at every precision, as far as they are to be considered, and the times of those that were
     /// measured. `costs` say which kernels are candidates.
-    pub fn add(&mut self, problem: &GemmProblem, timed: &[Timed], costs: &Costs, consider: impl Fn(&Plan) -> bool) {
+    pub fn add(&mut self, problem: &FoldedProblem, timed: &[Timed], costs: &Costs, consider: impl Fn(&Plan) -> bool) {
         let (device, first) = (self.device, self.rows.len());
         let mut plans: Vec<Plan> = Vec::new();
         for precision in Precision::ALL {
-            let problem = GemmProblem { precision, ..*problem };
+            let problem = problem.with_precision(precision);
             let mut rows = Vec::new();
             for plan in Plan::candidates(&problem, &device, costs).filter(&consider) {
                 let same = |known: &Plan| {
@@ -696,6 +696,7 @@ mod tests {
     use crate::gemm::kernel::spec::Role;
     use crate::gemm::kernel::table::TABLE;
     use crate::gemm::operands::OperandLayout;
+    use crate::gemm::problem::GemmProblem;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -743,6 +744,7 @@ mod tests {
             let (a, b) = (layout(m, k), layout(k, n));
             let mut problem = GemmProblem::new(m, n, k, a, b);
             problem.precision = Precision::Tf32;
+            let problem = problem.folded().unwrap();
             let plans = Plan::candidates(&problem, device, costs);
             let timed: Vec<Timed> = plans
                 .map(|plan| Timed::new(&plan, plan.predicted_us * (1.0 + noise * rng.random_range(-1.0..1.0))))
@@ -819,6 +821,7 @@ mod tests {
         let costs = Costs::built_in(&device);
         let mut problem = GemmProblem::row_major(512, 512, 512);
         problem.precision = Precision::Tf32;
+        let problem = problem.folded().unwrap();
         let chosen = Plan::new(&problem, &device, costs).unwrap();
         let mut plans: Vec<Plan> = Plan::candidates(&problem, &device, costs).collect();
         plans.retain(|plan| plan != &chosen);
