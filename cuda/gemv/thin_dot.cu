@@ -89,10 +89,13 @@ struct Dot {
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
         __syncthreads();   // the stages are done with: nothing is under way, for past the end nothing is copied
+        // Lines that there are not were never copied. Whoever stores the last ones reads their sums as well, four at a time.
 #pragma unroll
-        for (int v = 0; v < M; ++v)
+        for (int i = 0; i < EACH; ++i) {
+            const int line = threadIdx.x + i * kThreads;
 #pragma unroll
-            for (int i = 0; i < EACH; ++i) shared.sums[v * kSumPitch + threadIdx.x + i * kThreads] = acc[v][i];
+            for (int v = 0; v < M; ++v) shared.sums[v * kSumPitch + line] = line < lines ? acc[v][i] : 0.0f;
+        }
         __syncthreads();
         store_thin<M, kLines, kSumPitch, kThreads, SWAPPED>(args, unit, shared.sums);
     }
