@@ -1,7 +1,7 @@
 //! What was measured, in a file.
 
 use crate::support::case::{Case, Layout};
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::tune::fit::Timed;
 use candle_sgemm::gemm::{DType, GemmProblem, Precision};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// What a shape is measured for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum List {
     /// To fit to.
@@ -27,7 +27,7 @@ impl List {
 
     pub const fn name(self) -> &'static str {
         match self {
-            List::Fit => "fitted",
+            List::Fit => "to fit to",
             List::HeldOut => "held out",
             List::Grid => "grid",
         }
@@ -112,6 +112,32 @@ impl Recording {
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("{} is not a recording", path.display()))
+    }
+
+    /// The shapes of several recordings of one GPU.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, one cannot be read, or they are of different GPUs.
+    pub fn read_all(paths: &[impl AsRef<Path>]) -> Result<Self> {
+        let mut all: Option<Recording> = None;
+        for path in paths {
+            let other = Recording::read(path.as_ref())?;
+            match &mut all {
+                None => all = Some(other),
+                Some(all) if all.gpu == other.gpu => {
+                    all.blocks_per_multiprocessor.extend(other.blocks_per_multiprocessor);
+                    all.shapes.extend(other.shapes);
+                }
+                Some(all) => bail!(
+                    "{} was recorded on an {}, and what comes before it on an {}: fit to each by itself",
+                    path.as_ref().display(),
+                    other.gpu,
+                    all.gpu
+                ),
+            }
+        }
+        all.context("no recording was named")
     }
 
     /// # Errors

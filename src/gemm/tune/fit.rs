@@ -100,6 +100,10 @@ pub struct Loss {
     pub precision: Precision,
     /// The chosen plan's time beyond the fastest one's, as a part of that; `None` if the chosen plan was not measured.
     pub lost: Option<f64>,
+    /// The prediction of the chosen plan's time, as a multiple of that.
+    pub foretold: Option<f64>,
+    /// The chosen plan's time, in µs.
+    pub us: Option<f64>,
 }
 
 /// The plans of many problems.
@@ -205,6 +209,8 @@ impl Sweep {
             Loss {
                 precision: choice.precision,
                 lost: us.map(|us| us / choice.best - 1.0),
+                foretold: chosen.and_then(|&row| Some(values.us(&self.rows[row]) / self.rows[row].us?)),
+                us,
             }
         });
         losses.collect()
@@ -309,7 +315,7 @@ impl Parameter {
                 all.push(Parameter::Solo(kernel));
             }
         }
-        let shared: [fn(&mut SharedCosts) -> &mut f64; 14] = [
+        let shared: [fn(&mut SharedCosts) -> &mut f64; 19] = [
             |shared| &mut shared.launch_us,
             |shared| &mut shared.early_launch_us,
             |shared| &mut shared.pairs_us,
@@ -321,8 +327,13 @@ impl Parameter {
             |shared| &mut shared.stream_k.finish,
             |shared| &mut shared.stream_k.piece,
             |shared| &mut shared.stream_k.straddle,
-            |shared| &mut shared.repack.start_us,
-            |shared| &mut shared.repack.bandwidth,
+            |shared| &mut shared.clusters.sums_us,
+            |shared| &mut shared.repack.copy.start_us,
+            |shared| &mut shared.repack.copy.bandwidth,
+            |shared| &mut shared.repack.transpose.start_us,
+            |shared| &mut shared.repack.transpose.bandwidth,
+            |shared| &mut shared.repack.transpose_unaligned.start_us,
+            |shared| &mut shared.repack.transpose_unaligned.bandwidth,
             |shared| &mut shared.repack.gaps,
         ];
         all.extend(shared.map(Parameter::Shared));
@@ -626,19 +637,29 @@ pub struct Figures {
     pub worst: f64,
     /// Choices that were not measured.
     pub unmeasured: usize,
+    /// By how much the prediction of a chosen plan's time is off, as a part of that (median).
+    pub off: f64,
+    /// The part of the choices whose predictions are off by no more than [`CLOSE`].
+    pub close: f64,
 }
+
+/// A prediction that is off by no more is close, as a part of the time.
+pub const CLOSE: f64 = 0.15;
 
 impl Figures {
     /// The figures of these losses.
     pub fn of<'a>(losses: impl IntoIterator<Item = &'a Loss>) -> Self {
-        let (mut known, mut unmeasured) = (Vec::new(), 0);
+        let (mut known, mut errors, mut unmeasured) = (Vec::new(), Vec::new(), 0);
         for loss in losses {
+            errors.extend(loss.foretold.map(|foretold| (foretold - 1.0).abs()));
             match loss.lost {
                 Some(lost) => known.push(lost),
                 None => unmeasured += 1,
             }
         }
         known.sort_by(f64::total_cmp);
+        errors.sort_by(f64::total_cmp);
+        let close = errors.iter().filter(|&&error| error <= CLOSE).count();
         let at = (known.len() * 95).div_ceil(100).max(1) - 1;
         Figures {
             count: known.len(),
@@ -646,6 +667,8 @@ impl Figures {
             percentile_95: known.get(at).copied().unwrap_or(0.0),
             worst: known.last().copied().unwrap_or(0.0),
             unmeasured,
+            off: errors.get(errors.len() / 2).copied().unwrap_or(0.0),
+            close: close as f64 / errors.len().max(1) as f64,
         }
     }
 }
@@ -680,6 +703,7 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
         (&mut shared.l2, 1.5),
         (&mut shared.far, 0.2),
         (&mut shared.exposed, 0.1),
+        (&mut shared.clusters.sums_us, 0.5),
     ] {
         *value = if *value > 0.0 { *value } else { guess };
     }
@@ -719,7 +743,7 @@ mod tests {
             cost.single_elements *= off();
         }
         costs.shared.launch_us *= off();
-        costs.shared.repack.bandwidth *= off();
+        costs.shared.repack.transpose.bandwidth *= off();
         costs
     }
 
@@ -853,12 +877,15 @@ mod tests {
         let loss = |lost| Loss {
             precision: Precision::Fp32,
             lost,
+            foretold: lost.map(|lost| 1.0 + lost / 100.0),
+            us: lost,
         };
         let mut losses: Vec<Loss> = (0..100).rev().map(|lost| loss(Some(lost as f64))).collect();
         losses.push(loss(None));
         let figures = Figures::of(&losses);
         assert_eq!((figures.count, figures.unmeasured), (100, 1));
         assert_eq!((figures.mean, figures.percentile_95, figures.worst), (49.5, 94.0, 99.0));
+        assert_eq!((figures.off, figures.close), (0.5, 0.16));
         assert_eq!(Figures::of(&[]).count, 0);
     }
 }

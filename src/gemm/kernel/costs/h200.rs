@@ -2,7 +2,7 @@
 //! shapes of `ladder --grid`, to which they were not fitted, choices lose 0.7 % on average against the fastest plan in strict FP32,
 //! 1.0 % at the default precision, and 2.6 % in TF32; a predicted time is off by 5 % (median).
 
-use super::{ClusterCosts, KernelCost, RepackCosts, SharedCosts, StreamKCosts};
+use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 
 pub(super) const GPU: &str = "NVIDIA H200";
 
@@ -19,9 +19,15 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     clusters: ClusterCosts {
         us: [1.05, 1.28, 1.01, 1.08, 1.22, 1.6, 1.0],
         room: [1.0, 0.884, 0.91, 0.864, 0.818, 0.91, 0.91],
+        sums_us: 0.0,
     },
     stream_k: StreamKCosts { finish: 0.322, piece: 0.0178, straddle: 0.586 },
-    repack: RepackCosts { start_us: 1.55, bandwidth: 0.776, gaps: 0.3 },
+    repack: RepackCosts {
+        copy: MoveCost { start_us: 1.55, bandwidth: 0.776 },
+        transpose: MoveCost { start_us: 1.55, bandwidth: 0.776 },
+        transpose_unaligned: MoveCost { start_us: 1.55, bandwidth: 0.776 },
+        gaps: 0.3,
+    },
 };
 
 #[rustfmt::skip]
