@@ -17,8 +17,8 @@ use crate::gemm::schedule::cut::Cut;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-// What the first four are was chosen by `--cross-validate`: with 0.02, 0.05, 0.02 and 3, choices among plans of other shapes lose an
-// eighth more, and a third more of their predictions are off by over 15 %.
+// The first four are the best of five sets by `--cross-validate`: with 0.02, 0.05, 0.02 and 3, choices among plans of other shapes lose a
+// seventh more, and a fifth more of their predictions are off by over 15 %.
 /// Differences of predicted times that decide no choice: about what predictions for other shapes are off by, one beside another.
 const SOFTNESS: f64 = 0.03;
 /// What the error of predictions counts for beside what choices lose. With less, predictions leave the times that they are of, for
