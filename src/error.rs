@@ -1,11 +1,11 @@
-//! What can go wrong below the candle door.
+//! What can go wrong below the API for candle.
 
 use std::fmt;
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong between a problem and its launch. At the candle door it becomes a [`candle_core::Error`] with the
+/// What can go wrong between a problem and its launch. In the API for candle it becomes a [`candle_core::Error`] with the
 /// same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

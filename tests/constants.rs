@@ -1,12 +1,14 @@
 //! Numbers that stand both in Rust and in CUDA are the same. Reads the sources; needs neither nvcc nor a GPU. Threads and shared
-//! memory of kernels, which templates compute, are compared by `kernel_resources`, and the layout of arguments where they are
+//! memory of kernels, which templates compute, are compared by `kernel_sources`, and the layout of arguments where they are
 //! declared.
 
 use candle_sgemm::gemm::kernel::spec::SplitK;
+use candle_sgemm::gemm::launch::tensor_map::WHOLE_ROWS;
 use candle_sgemm::gemm::planner::cost::SHORT_SUM;
 use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET_BYTES};
 use candle_sgemm::gemm::{Access, Activation, Combine, MAX_BATCH_DIMS, TABLE};
 use candle_sgemm::transpose::args::MAX_OUTER_DIMS;
+use candle_sgemm::transpose::kernels::{MAX_NARROW, NARROW_TILE_BYTES};
 use std::path::Path;
 
 fn source(file: &str) -> String {
@@ -14,16 +16,17 @@ fn source(file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The value of `constexpr int NAME = …` where that is a number or a shifted one.
+/// The value of `constexpr int NAME = …` where that is a number, a shifted one or a product of two.
 fn constant(source: &str, name: &str) -> Option<usize> {
     let declared = format!("{name} = ");
     let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
     let mut values = lines.filter_map(|line| {
         let (before, after) = line.split_once(&declared)?;
         let value = after.split([',', ';']).next()?.trim();
+        let product = || value.split(" * ").map(|factor| factor.parse::<usize>().ok()).product();
         (before.contains("constexpr int ") && before.ends_with(' ')).then(|| match value.split_once(" << ") {
             Some((number, bits)) => Some(number.parse::<usize>().ok()? << bits.parse::<u32>().ok()?),
-            None => value.parse().ok(),
+            None => product(),
         })
     });
     let value = values.next()??;
@@ -50,12 +53,15 @@ fn enumerators(source: &str, name: &str) -> Vec<(String, usize)> {
 #[test]
 fn numbers_are_the_same_in_rust_and_in_cuda() {
     for (file, name, number) in [
-        ("common/gemm_args.cuh", "kMaxBatchDims", MAX_BATCH_DIMS),
-        ("common/transpose_args.cuh", "kMaxOuterDims", MAX_OUTER_DIMS),
-        ("common/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
-        ("common/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
-        ("ffma/ffma_strips_sm90.cu", "kCounterBytes", COUNTER_BYTES),
+        ("abi/gemm_args.cuh", "kMaxBatchDims", MAX_BATCH_DIMS),
+        ("abi/transpose_args.cuh", "kMaxOuterDims", MAX_OUTER_DIMS),
+        ("transpose/narrow.cuh", "kNarrowTileBytes", NARROW_TILE_BYTES),
+        ("transpose/narrow.cuh", "kMaxNarrow", MAX_NARROW),
+        ("scheduler/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
+        ("scheduler/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
+        ("ffma/ffma_small_m_sm90.cu", "kCounterBytes", COUNTER_BYTES),
         ("tensor_core/split.cuh", "kShortSum", SHORT_SUM),
+        ("tensor_core/gemm_half_sm90.cu", "kWholeRows", WHOLE_ROWS),
     ] {
         assert_eq!(constant(&source(file), name), Some(number), "{name} of cuda/{file}");
     }
@@ -65,7 +71,7 @@ fn numbers_are_the_same_in_rust_and_in_cuda() {
 
 #[test]
 fn what_kernels_are_told_by_number_has_the_same_numbers() {
-    let source = source("common/gemm_args.cuh");
+    let source = source("abi/gemm_args.cuh");
     let access = [
         Access::Strided,
         Access::RowScalar,
@@ -89,17 +95,17 @@ fn what_kernels_are_told_by_number_has_the_same_numbers() {
     );
 }
 
-/// `FFMA_STRIPS(NAME, BM, LM, STAGES, MAX_SLICE)`
+/// `FFMA_SMALL_M(NAME, BM, LM, STAGES, MAX_SLICE)`
 #[test]
 fn work_queues_have_slices_as_long_as_their_kernels_have_room_for() {
-    let source = source("ffma/ffma_strips_sm90.cu");
+    let source = source("ffma/ffma_small_m_sm90.cu");
     let mut rows = 0;
     for spec in TABLE {
         let SplitK::WorkQueue(longest) = spec.split_k else {
             continue;
         };
         rows += 1;
-        let begin = format!("FFMA_STRIPS({}, ", spec.name);
+        let begin = format!("FFMA_SMALL_M({}, ", spec.name);
         let line = source.lines().find_map(|line| line.strip_prefix(&begin)).unwrap();
         let numbers = line
             .trim_end_matches(')')

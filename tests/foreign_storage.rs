@@ -77,7 +77,7 @@ fn operands_may_start_anywhere() -> Result<()> {
         return Ok(());
     };
     let random = |shape: &[usize]| Tensor::rand(-1f32, 1.5, shape, &device);
-    // Shapes that planners like to load four elements at a time, through the copy engine too.
+    // Shapes that planners like to load four elements at a time, through TMA too.
     for (m, n, k) in [
         (128, 128, 64),
         (512, 768, 256),

@@ -15,7 +15,7 @@ use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::{GemmArgs, GemmOperand};
 use candle_sgemm::gemm::launch::launch;
-use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
 use candle_sgemm::gemm::planner::cache;
 use candle_sgemm::gemm::{
     Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
@@ -24,6 +24,7 @@ use common::reference::{element, place, walk, Terms, C0, TF32_ERROR};
 use common::{rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr};
+use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::Rng;
 use std::collections::HashSet;
@@ -59,6 +60,32 @@ impl Element for f64 {
     }
     fn bits(self) -> u64 {
         self.to_bits()
+    }
+}
+
+impl Element for f16 {
+    const EPSILON: f64 = DType::F16.unit_roundoff();
+    fn from_f64(x: f64) -> Self {
+        f16::from_f64(x)
+    }
+    fn to_f64(self) -> f64 {
+        f16::to_f64(self)
+    }
+    fn bits(self) -> u64 {
+        self.to_bits().into()
+    }
+}
+
+impl Element for bf16 {
+    const EPSILON: f64 = DType::BF16.unit_roundoff();
+    fn from_f64(x: f64) -> Self {
+        bf16::from_f64(x)
+    }
+    fn to_f64(self) -> f64 {
+        bf16::to_f64(self)
+    }
+    fn bits(self) -> u64 {
+        self.to_bits().into()
     }
 }
 
@@ -203,12 +230,14 @@ impl<T: Element> Prepared<T> {
             false => (case.alpha, case.beta),
         };
         let at = Addresses {
-            a: self.a.address(stream),
-            b: self.b.address(stream),
-            c: self.c.as_ref().map_or(0, |c| c.address(stream)),
-            d: address(&d) + (case.offset * std::mem::size_of::<T>()) as u64,
-            residual: self.residual.as_ref().map_or(0, |r| r.address(stream)),
-            bias: self.bias.as_ref().map_or(0, address),
+            operands: Operands {
+                a: self.a.address(stream),
+                b: self.b.address(stream),
+                c: self.c.as_ref().map_or(0, |c| c.address(stream)),
+                d: address(&d) + (case.offset * std::mem::size_of::<T>()) as u64,
+                bias: self.bias.as_ref().map_or(0, address),
+                residual: self.residual.as_ref().map_or(0, |r| r.address(stream)),
+            },
             bias_stride: 1,
             alpha: scalars.device_ptr(stream).0,
             beta: scalars.device_ptr(stream).0 + std::mem::size_of::<f32>() as u64,
@@ -240,7 +269,10 @@ impl<T: Element> Prepared<T> {
             Precision::Tf32 => TF32_ERROR,
             _ => 0.0,
         };
-        let limit = C0 * T::EPSILON * (self.case.problem.k as f64).sqrt() + rounding;
+        let limit = match self.case.problem.types.a.is_16_bit() {
+            true => C0 * f64::from(f32::EPSILON) * (self.case.problem.k as f64).sqrt() + T::EPSILON,
+            false => C0 * T::EPSILON * (self.case.problem.k as f64).sqrt() + rounding,
+        };
         let plain = self.case.problem.epilogue.c.is_none() && self.case.problem.epilogue.is_plain();
         // One row and one column, broadcast, make one number: no average that cancellation could not spoil.
         let one_number = self.case.problem.a.row_stride == 0 && self.case.problem.b.col_stride == 0;
@@ -258,9 +290,9 @@ fn layouts(rows: usize, cols: usize) -> Vec<OperandLayout> {
     vec![
         OperandLayout::row_major(cols),
         OperandLayout::col_major(rows),
-        OperandLayout::row_major(cols.next_multiple_of(4) + 4), // padded, still aligned
+        OperandLayout::row_major(cols.next_multiple_of(8) + 8), // padded, still aligned
         OperandLayout::row_major(cols + 3),                     // padded to an odd stride
-        OperandLayout::col_major(rows.next_multiple_of(4) + 8),
+        OperandLayout::col_major(rows.next_multiple_of(8) + 16),
         OperandLayout::strided(2 * cols as i64 + 1, 2), // every second column of something
         OperandLayout::strided(0, 1),                   // one row, broadcast
         OperandLayout::strided(1, 0),                   // one column, broadcast
@@ -315,7 +347,7 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
     };
     let base = |m, n, k, a, b, offset| {
         let mut problem = GemmProblem::new(m, n, k, a, b);
-        problem.dtype = spec.dtype;
+        problem.types = ElementTypes::all_of(spec.dtype);
         problem.precision = precision;
         for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
             *layout = aligned_for(spec.dtype, *layout, offset);
@@ -337,7 +369,7 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
             add(base(m, n, k, a, b, 0), 0, 1.0, 0.0);
         }
         if spec.tma_boxes.is_some() {
-            // The copy engine takes rows that start on 16 bytes, whatever their length.
+            // TMA takes rows that start on 16 bytes, whatever their length.
             let padded = |length: usize| length.next_multiple_of(4) + 4;
             let (row, col) = (|cols| row(padded(cols)), |rows| col(padded(rows)));
             for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
@@ -507,6 +539,9 @@ fn every_kernel_is_right_for_every_shape_and_view() {
         complaints.extend(match spec.dtype {
             DType::F32 => check_kernel::<f32>(&stream, spec, &device),
             DType::F64 => check_kernel::<f64>(&stream, spec, &device),
+            DType::F16 => check_kernel::<f16>(&stream, spec, &device),
+            DType::BF16 => check_kernel::<bf16>(&stream, spec, &device),
+            other => unimplemented!("{other}"),
         });
     }
     assert_none_wrong(&complaints);
@@ -594,81 +629,98 @@ fn operands_that_are_written_anew_give_the_same_products() {
 /// 8 or 4 bytes: the planner's choice, and some of all the other plans.
 #[test]
 fn sides_of_one_to_nine_elements_are_right_in_every_alignment() {
-    const OTHERS: usize = 4;
     let Some(stream) = stream_or_skip("sides_of_one_to_nine_elements_are_right_in_every_alignment") else {
         return;
     };
-    let device = *CurrentContext::get().unwrap().info();
-    let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
-    let mut rng = rng(2);
-    // Either order, and a stride that is a multiple of 4, of 2 or of 1 alone.
-    let orders = || {
-        [false, true]
-            .into_iter()
-            .flat_map(|turned| [4usize, 2, 1].map(|unit| (turned, unit)))
-    };
-    let layout = |(turned, unit): (bool, usize), rows: usize, cols: usize| {
-        let line = if turned { rows } else { cols }.next_multiple_of(unit);
-        let line = match unit {
-            4 => line,
-            2 if line % 4 == 0 => line + 2,
-            1 if line % 2 == 0 => line + 1,
-            _ => line,
-        };
-        match turned {
-            true => OperandLayout::col_major(line),
-            false => OperandLayout::row_major(line),
-        }
-    };
-    let (mut ran, mut repacked, mut complaints) = (0, 0, Vec::new());
-    let sides = (1..=9).flat_map(|x| (1..=9).map(move |y| (x, y)));
-    for (long, (x, y)) in (0..3).flat_map(|long| sides.clone().map(move |xy| (long, xy))) {
-        for (a_order, b_order) in orders().flat_map(|a| orders().map(move |b| (a, b))) {
-            let longest = if rng.random_bool(0.1) { 700 } else { 90 };
-            let length = rng.random_range(10..=longest);
-            let (m, n, k) = [(length, x, y), (x, length, y), (x, y, length)][long];
-            let offset = rng.random_range(0..4);
-            let align = 4 << offset_zeros(offset);
-            let mut problem = GemmProblem::new(m, n, k, layout(a_order, m, k), layout(b_order, k, n));
-            for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
-                *layout = layout.with_align(align);
-            }
-            problem.precision = Precision::ALL[rng.random_range(0..3)];
-            let case = Case {
-                problem,
-                offset,
-                alpha: 1.0,
-                beta: 0.0,
-            };
-            let prepared = Prepared::<f32>::new(&stream, case, rng.random());
-            let folded = problem.folded();
-            let mut plans: Vec<Plan> = Plan::candidates(&folded, &device, Costs::built_in(&device))
-                .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
-                .collect();
-            let chosen = Plan::new(&problem, &device, Costs::built_in(&device)).expect("every problem has a plan");
-            let others = (0..OTHERS.min(plans.len())).map(|_| plans.swap_remove(rng.random_range(0..plans.len())));
-            let others: Vec<Plan> = others.collect();
-            let chosen = Some(chosen).filter(|plan| plan.kernel.name.contains(&filter));
-            for plan in chosen.into_iter().chain(others).step_by(every()) {
-                ran += 1;
-                repacked += usize::from(plan.repacks != [None; 2]);
-                if let Some(complaint) = prepared.complaint(&prepared.run(&stream, &plan)) {
-                    complaints.push(format!("{plan}, {case:?}: {complaint}"));
-                }
-            }
-        }
-    }
+    let mut sides = Sides::default();
+    sides.sweep::<f32>(&stream, DType::F32);
+    sides.sweep::<f16>(&stream, DType::F16);
+    sides.sweep::<bf16>(&stream, DType::BF16);
+    let Sides {
+        ran,
+        repacked,
+        complaints,
+    } = sides;
     println!(
         "{} of {ran} plans right, {repacked} of them with repacked operands",
         ran - complaints.len()
     );
     assert_none_wrong(&complaints);
-    assert!(repacked > 0 || !filter.is_empty());
+    assert!(repacked > 0 || std::env::var_os("CANDLE_SGEMM_TEST_KERNEL").is_some());
 }
 
-/// How often 2 divides a number of elements, up to the two times that make 16 bytes.
-fn offset_zeros(elements: usize) -> u32 {
-    elements.trailing_zeros().min(2)
+/// Products of which two sides have one to nine elements: how many plans ran, how many of them repacked, what was wrong.
+#[derive(Default)]
+struct Sides {
+    ran: usize,
+    repacked: usize,
+    complaints: Vec<String>,
+}
+
+impl Sides {
+    fn sweep<T: Element>(&mut self, stream: &Arc<CudaStream>, dtype: DType) {
+        const OTHERS: usize = 4;
+        let device = *CurrentContext::get().unwrap().info();
+        let filter = std::env::var("CANDLE_SGEMM_TEST_KERNEL").unwrap_or_default();
+        let mut rng = rng(2);
+        let vector = 16 / dtype.size();
+        // Either order, and strides that keep 16 bytes, a half of that, and so on down to one element.
+        let units: Vec<usize> = (0..=vector.ilog2()).map(|halved| vector >> halved).collect();
+        let orders = || {
+            let of = |turned| units.iter().map(move |&unit| (turned, unit));
+            [false, true].into_iter().flat_map(of)
+        };
+        let layout = |(turned, unit): (bool, usize), rows: usize, cols: usize| {
+            let line = if turned { rows } else { cols }.next_multiple_of(unit);
+            // No more than that.
+            let line = match line % (2 * unit) == 0 && unit < vector {
+                true => line + unit,
+                false => line,
+            };
+            match turned {
+                true => OperandLayout::col_major(line),
+                false => OperandLayout::row_major(line),
+            }
+        };
+        let sides = (1..=9).flat_map(|x| (1..=9).map(move |y| (x, y)));
+        for (long, (x, y)) in (0..3).flat_map(|long| sides.clone().map(move |xy| (long, xy))) {
+            for (a_order, b_order) in orders().flat_map(|a| orders().map(move |b| (a, b))) {
+                let longest = if rng.random_bool(0.1) { 700 } else { 90 };
+                let length = rng.random_range(10..=longest);
+                let (m, n, k) = [(length, x, y), (x, length, y), (x, y, length)][long];
+                let offset = rng.random_range(0..vector);
+                let mut problem = GemmProblem::new(m, n, k, layout(a_order, m, k), layout(b_order, k, n));
+                problem.types = ElementTypes::all_of(dtype);
+                let align = 16.min((dtype.size() as u32) << offset.trailing_zeros().min(vector.ilog2()));
+                for layout in [&mut problem.a, &mut problem.b, &mut problem.d] {
+                    *layout = layout.with_align(align);
+                }
+                problem.precision = Precision::ALL[rng.random_range(0..3)];
+                let case = Case {
+                    problem,
+                    offset,
+                    alpha: 1.0,
+                    beta: 0.0,
+                };
+                let prepared = Prepared::<T>::new(stream, case, rng.random());
+                let folded = problem.folded();
+                let mut plans: Vec<Plan> = Plan::candidates(&folded, &device, Costs::built_in(&device))
+                    .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
+                    .collect();
+                let chosen = Plan::new(&problem, &device, Costs::built_in(&device)).expect("every problem has a plan");
+                let others = (0..OTHERS.min(plans.len())).map(|_| plans.swap_remove(rng.random_range(0..plans.len())));
+                let others: Vec<Plan> = others.collect();
+                let chosen = Some(chosen).filter(|plan| plan.kernel.name.contains(&filter));
+                for plan in chosen.into_iter().chain(others).step_by(every()) {
+                    self.ran += 1;
+                    self.repacked += usize::from(plan.repacks != [None; 2]);
+                    if let Some(complaint) = prepared.complaint(&prepared.run(stream, &plan)) {
+                        self.complaints.push(format!("{plan}, {case:?}: {complaint}"));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Kernels that get ready while the one before them ends must read nothing that it still writes: a chain of products, each of
@@ -703,18 +755,18 @@ fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
         let folded = problem.folded();
         let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
             .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
-            .filter(|plan| plan.kernel.starts_early() || plan.repacks != [None; 2])
+            .filter(|plan| plan.kernel.supports_pdl() || plan.repacks != [None; 2])
             .filter(|plan| rows == size || plan.kernel.needs.max_m > 0);
         for plan in plans.step_by(every()) {
             let mut chain = |step_by_step: bool| {
                 stream.memcpy_dtod(&start, &mut x[0]).unwrap();
                 for i in 0..LENGTH {
-                    let at = Addresses {
+                    let at = Addresses::new(Operands {
                         a: x[i % 2].device_ptr(stream).0,
                         b: b.device_ptr(stream).0,
                         d: x[(i + 1) % 2].device_ptr(stream).0,
-                        ..Addresses::default()
-                    };
+                        ..Operands::default()
+                    });
                     // SAFETY: the three matrices are of this size, D another than A, and live until they are downloaded.
                     unsafe { launch(&plan, &at, alpha, 0.0, stream.cu_stream()) }.expect("launch");
                     if step_by_step {
@@ -777,12 +829,12 @@ fn tiles_may_arrive_late() {
                 for _ in 0..rounds {
                     stream.memset_zeros(&mut d).unwrap();
                     for i in 0..kept {
-                        let at = Addresses {
+                        let at = Addresses::new(Operands {
                             a: a.device_ptr(&stream).0,
                             b: b.device_ptr(&stream).0 + (i % copies * size_of_val(b_once.as_slice())) as u64,
                             d: d.device_ptr_mut(&stream).0 + (i * m * n * size_of::<f32>()) as u64,
-                            ..Addresses::default()
-                        };
+                            ..Operands::default()
+                        });
                         // SAFETY: every matrix is within its allocation, and all live until D is downloaded.
                         unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.expect("launch");
                     }
@@ -811,7 +863,7 @@ fn tiles_may_arrive_late() {
 }
 
 /// Of all products one is so large that every other one that is added to it later is lost: what is missing in the end tells
-/// how long the chain of additions was that began with it. Plans say it to within a factor of two.
+/// how long the accumulation depth was that began with it. Plans say it to within a factor of two.
 #[test]
 fn chains_of_additions_are_as_long_as_plans_say() {
     const LARGE: f32 = 16_777_216.0; // 2²⁴: 1 added to it is rounded away
@@ -843,31 +895,31 @@ fn chains_of_additions_are_as_long_as_plans_say() {
                     .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                     .filter(|plan| plan.repacks == [None; 2]);
                 for plan in plans.step_by(every()) {
-                    let at = Addresses {
+                    let at = Addresses::new(Operands {
                         a: a.device_ptr(&stream).0,
                         b: b.device_ptr(&stream).0,
                         d: d.device_ptr_mut(&stream).0,
-                        ..Addresses::default()
-                    };
+                        ..Operands::default()
+                    });
                     // SAFETY: the three matrices are of this size and live until D is downloaded.
                     unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.expect("launch");
                     let results = stream.clone_dtoh(&d).expect("download");
                     let lost = |result: &f32| (LARGE as f64 + (k - 1) as f64 - *result as f64) as usize + 1;
                     let longest = results.iter().map(lost).max().unwrap();
                     // Sums of whole portions of k; joining chains rounds, too.
-                    let said = plan.longest_chain() + plan.kernel.tile.bk as usize + plan.split_k() as usize;
+                    let said = plan.accumulation_depth() + plan.kernel.tile.bk as usize + plan.split_k() as usize;
                     ran += 1;
-                    if longest > said.max(2 * plan.longest_chain()) {
+                    if longest > said.max(2 * plan.accumulation_depth()) {
                         complaints.push(format!(
                             "{plan}: a chain of {longest}, said to be {}",
-                            plan.longest_chain()
+                            plan.accumulation_depth()
                         ));
                     }
                     let streams = plan.kernel.needs.max_m + plan.kernel.needs.max_n > 0; // "or more"
-                    if !streams && 2 * longest < plan.longest_chain() {
+                    if !streams && 2 * longest < plan.accumulation_depth() {
                         complaints.push(format!(
                             "{plan}: a chain of {longest} only, said to be {}",
-                            plan.longest_chain()
+                            plan.accumulation_depth()
                         ));
                     }
                 }
@@ -911,12 +963,12 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
             let poison = vec![f32::NAN; prepared.d_len];
             let mut lanes = streams.each_ref().map(|lane| (lane, lane.clone_htod(&poison).unwrap()));
             let queue = |lane: &Arc<CudaStream>, d: &CudaSlice<f32>| {
-                let at = Addresses {
+                let at = Addresses::new(Operands {
                     a: prepared.a.address(&stream),
                     b: prepared.b.address(&stream),
                     d: d.device_ptr(lane).0,
-                    ..Addresses::default()
-                };
+                    ..Operands::default()
+                });
                 // SAFETY: as in `Prepared::run`; each stream writes to a D of its own.
                 unsafe { launch(&plan, &at, 1.0, 0.0, lane.cu_stream()) }.expect("launch");
             };
@@ -1222,12 +1274,12 @@ fn offsets_beyond_two_to_the_31_are_reached() {
             continue;
         };
         let d = stream.clone_htod(&vec![f32::NAN; m * n]).unwrap();
-        let at = Addresses {
+        let at = Addresses::new(Operands {
             a: a.device_ptr(&stream).0,
             b: b.device_ptr(&stream).0,
             d: d.device_ptr(&stream).0,
-            ..Addresses::default()
-        };
+            ..Operands::default()
+        });
         // SAFETY: the buffers hold every element that the layouts reach.
         unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.unwrap();
         let d = stream.clone_dtoh(&d).unwrap();
@@ -1274,12 +1326,12 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
     let (size, k) = (64, 4096);
     let [a, b] = [0, 1].map(|_| stream.alloc_zeros::<f32>(size * k).unwrap());
     let d = stream.alloc_zeros::<f32>(size * size).unwrap();
-    let at = Addresses {
+    let at = Addresses::new(Operands {
         a: a.device_ptr(&stream).0,
         b: b.device_ptr(&stream).0,
         d: d.device_ptr(&stream).0,
-        ..Addresses::default()
-    };
+        ..Operands::default()
+    });
     let (mut with_room, mut without) = (0, 0);
     for a in [OperandLayout::row_major(k), OperandLayout::col_major(size)] {
         for b in [OperandLayout::row_major(size), OperandLayout::col_major(k)] {
@@ -1338,7 +1390,7 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
     let Some(stream) = stream_or_skip("both_sides_of_the_kernel_abi_see_the_same_fields") else {
         return;
     };
-    let out = stream.clone_htod(&vec![f64::NAN; 80]).unwrap();
+    let out = stream.clone_htod(&vec![f64::NAN; 90]).unwrap();
     let mut next = 100i64;
     let mut number = || {
         next += 1;
@@ -1383,6 +1435,13 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         combine: Combine::Multiply,
         alpha_at: 78,
         beta_at: 79,
+        a_type: DType::F64,
+        b_type: DType::F16,
+        c_type: DType::BF16,
+        d_type: DType::F32,
+        bias_type: DType::F64,
+        residual_type: DType::F16,
+        reserved: 80,
     };
     let mut expected = Vec::new();
     for operand in [a, b, c, d, residual] {
@@ -1395,13 +1454,14 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
     }
     expected.extend((1..=17).map(f64::from));
     expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0, 1.0, 78.0, 79.0]);
+    expected.extend([1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 80.0]);
 
     let function = CurrentContext::get()
         .unwrap()
         .function("diagnostics/gemm_args_echo", "gemm_args_echo", 0)
         .unwrap();
     let mut parameters = [std::ptr::from_mut(&mut args).cast()];
-    // SAFETY: the kernel takes this struct by value and writes fewer than 80 doubles to `out`.
+    // SAFETY: the kernel takes this struct by value and writes fewer than 90 doubles to `out`.
     unsafe {
         cudarc::driver::result::launch_kernel(
             function.handle(),

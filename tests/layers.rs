@@ -723,7 +723,8 @@ fn errors_name_the_call_and_all_that_it_was_given(device: &Device) -> Result<()>
             ],
         );
         // By way of F32: candle has no cast from every type to every other on a GPU.
-        let other = if dtype == DType::F16 { DType::F32 } else { DType::F16 };
+        // FP32 may stand beside 16-bit factors, FP64 may not.
+        let other = if dtype == DType::F16 { DType::F64 } else { DType::F16 };
         let as_other = |t: &Tensor| t.to_dtype(DType::F32)?.to_dtype(other);
         check(
             matmul(a, &as_other(&b)?),

@@ -69,18 +69,27 @@ fn candles_products_are_taken_over_in_every_layout() -> Result<()> {
 }
 
 #[test]
-fn outside_a_scope_nothing_is_taken_and_other_types_are_passed_on() -> Result<()> {
+fn outside_a_scope_nothing_is_taken_and_sixteen_bits_are_inside() -> Result<()> {
     let Some((device, _alone)) = gpu() else { return Ok(()) };
     matmul_override::reset_stats();
     let a = Tensor::randn(0f32, 1., (32, 64), &device)?;
     check(&a, &a.t()?)?;
     assert_eq!(matmul_override::stats().calls(), 0);
-    let half = a.to_dtype(DType::F16)?;
-    let product = matmul_override::scope(|| half.matmul(&half.t()?))?;
-    assert_eq!(product.dims(), [32, 32]);
+    for dtype in [DType::F16, DType::BF16] {
+        let half = a.to_dtype(dtype)?;
+        let expected = half.matmul(&half.t()?)?.to_dtype(DType::F32)?;
+        let product = matmul_override::scope(|| half.matmul(&half.t()?))?;
+        assert_eq!((product.dims(), product.dtype()), (&[32, 32][..], dtype));
+        let off = (product.to_dtype(DType::F32)? - &expected)?
+            .abs()?
+            .max_all()?
+            .to_scalar::<f32>()?;
+        let largest = expected.abs()?.max_all()?.to_scalar::<f32>()?;
+        // Both round FP32 sums once.
+        assert!(off <= largest / 128.0, "{dtype:?}: {off} of {largest}");
+    }
     let stats = matmul_override::stats();
-    let reasons: Vec<_> = stats.passed_on.into_iter().collect();
-    assert_eq!((stats.taken, reasons), (0, vec![(matmul_override::PassedOn::DType, 1)]));
+    assert_eq!((stats.taken, stats.calls()), (2, 2), "{stats}");
     Ok(())
 }
 

@@ -95,7 +95,7 @@ fn every_path_that_is_named_exists() {
 fn paths_and_links_are_found_in_a_text() {
     let text =
         "`src/gemm/launch/args.rs` and (docs/precision.md), cuda/FILE.cu, cuda/{file}.cu, /usr/local/cuda/lib64, \
-                docs/*.md, cuda/sgemm/….cu; see src/candle/.";
+                docs/*.md, cuda/ladder/….cu; see src/candle/.";
     let found: Vec<&str> = paths(text).collect();
     assert_eq!(found, ["src/gemm/launch/args.rs", "docs/precision.md", "src/candle/"]);
     assert_eq!(

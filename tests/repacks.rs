@@ -1,4 +1,4 @@
-//! Operands that are written anew before a product: every size from 1 to 9 on both sides, beside a long one, in every order,
+//! Operands that are repacked before a product: every size from 1 to 9 on both sides, beside a long one, in every order,
 //! with every row stride and base address that keeps 4, 8 or 16 bytes. What the plan would launch is carried out here, on the
 //! CPU and as the kernels' sources say; what the product then reads must be the operand, element by element, and nothing
 //! beside it may have been written.
@@ -6,7 +6,7 @@
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
 use candle_sgemm::gemm::planner::prepare::{self, Repack};
-use candle_sgemm::gemm::{Access, DType, GemmProblem, KernelSpec, OperandLayout, TABLE};
+use candle_sgemm::gemm::{Access, DType, ElementTypes, GemmProblem, KernelSpec, OperandLayout, TABLE};
 use candle_sgemm::transpose::args::TransposeArgs;
 use candle_sgemm::transpose::kernels::Tiling;
 use candle_sgemm::transpose::{cpu, Axis, Step, TransposePlan, TransposeProblem};
@@ -82,7 +82,7 @@ impl Lie {
         dims
     }
 
-    /// A product whose A, or whose B, lies like this, and whose other operand every kernel takes as it lies.
+    /// A product whose A, or whose B, lies like this, and whose other operand every kernel takes in place.
     fn problem(&self, is_b: bool) -> GemmProblem {
         let [rows, cols] = self.size;
         const OTHER: usize = 16;
@@ -90,7 +90,7 @@ impl Lie {
             false => GemmProblem::new(rows, OTHER, cols, self.layout(), OperandLayout::row_major(OTHER)),
             true => GemmProblem::new(OTHER, cols, rows, OperandLayout::col_major(OTHER), self.layout()),
         };
-        problem.dtype = self.dtype;
+        problem.types = ElementTypes::all_of(self.dtype);
         problem.batch_dims = self.batch_dims();
         problem
     }
@@ -209,7 +209,7 @@ fn complaint(repack: &Repack, lie: &Lie) -> Option<String> {
     for (&from, &to) in from.iter().zip(&to) {
         wanted[to] = src[from];
     }
-    let movement = repack.movement(&batch_dims, dtype);
+    let movement = repack.movement(&batch_dims);
     let run = |problem: &TransposeProblem, how: &dyn Fn(&mut Memory)| {
         let mut memory = Memory {
             src: &src,
@@ -265,7 +265,7 @@ fn complaint(repack: &Repack, lie: &Lie) -> Option<String> {
     Some(format!("on the CPU: {dense} leaves the wrong element at place {place}"))
 }
 
-/// One kernel for each set of needs: what is written anew depends on nothing else.
+/// One kernel for each set of needs: what is repacked depends on nothing else.
 fn kinds_of_kernels() -> Vec<&'static KernelSpec> {
     let mut kinds: Vec<&KernelSpec> = Vec::new();
     for spec in TABLE {
@@ -300,6 +300,10 @@ fn lies(size: [usize; 2]) -> impl Iterator<Item = Lie> {
                 (16, DType::F32),
                 (8, DType::F64),
                 (16, DType::F64),
+                (2, DType::F16),
+                (4, DType::BF16),
+                (8, DType::F16),
+                (16, DType::BF16),
             ];
             aligns.into_iter().map(move |(align, dtype)| Lie {
                 size,
@@ -368,7 +372,7 @@ fn what_is_written_anew_is_the_operand() {
             for transposes in [false, true] {
                 assert!(
                     met.contains(&(inner, align, transposes)),
-                    "no line of {inner} elements at a multiple of {align} bytes was written anew (transposed: {transposes})"
+                    "no line of {inner} elements at a multiple of {align} bytes was repacked (transposed: {transposes})"
                 );
             }
         }

@@ -8,6 +8,7 @@ use candle_sgemm::device::{CurrentContext, DeviceInfo};
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
+use candle_sgemm::gemm::operands::Operands;
 use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use common::{in_a_fresh_process, rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
@@ -62,12 +63,12 @@ impl Product {
     }
 
     fn at(&self, stream: &CudaStream) -> Addresses {
-        Addresses {
+        Addresses::new(Operands {
             a: self.a.device_ptr(stream).0,
             b: self.b.device_ptr(stream).0,
             d: self.d.device_ptr(stream).0,
-            ..Addresses::default()
-        }
+            ..Operands::default()
+        })
     }
 
     fn launch(&self, plan: &Plan, stream: &CudaStream) {
@@ -333,10 +334,8 @@ fn blocks_that_wait_come_to_an_end_on_few_multiprocessors() {
             few.current();
             for _ in 0..20 {
                 for (lane, d) in lanes.iter().zip(&ds) {
-                    let at = Addresses {
-                        d: d.device_ptr(&stream).0,
-                        ..product.at(&stream)
-                    };
+                    let mut at = product.at(&stream);
+                    at.operands.d = d.device_ptr(&stream).0;
                     // SAFETY: the operands were allocated for this problem, each stream has a D of its own, and all of it lives
                     // until the context has been waited for.
                     unsafe { launch(plan, &at, 1.0, 0.0, *lane) }.expect("launch");

@@ -4,39 +4,22 @@
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, Needs, Role};
 use candle_sgemm::gemm::{
-    Access, Activation, Costs, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, MAX_BATCH_DIMS, TABLE,
+    Access, Activation, Costs, DType, ElementTypes, GemmProblem, KernelSpec, OperandLayout, Plan, Precision,
+    MAX_BATCH_DIMS, TABLE,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// Rows that the planner never takes, and what they are for. Rungs of the ladder without costs are for reading.
-const PURPOSES: &[(&str, &str)] = &[
-    (
-        "sgemm_14_async_pipelined",
-        "the last rung of the ladder, to be read and named",
-    ),
-    (
-        "sgemm_14_async_pipelined_128x128",
-        "the last rung of the ladder, to be read and named",
-    ),
-    (
-        "ffma_pipelined_64x128",
-        "for GPUs other than Hopper's, once costs are fitted there",
-    ),
-    (
-        "gemm_tf32_sm90_128x128_pair_tn",
-        "the only pairs for TN in place; by today's costs repacking and single blocks are faster",
-    ),
-    (
-        "ffma_specialized_128x128_nt_sm90",
-        "NT of its tile; by today's costs kernels along k are nearly always faster",
-    ),
-];
+/// Production rows that the planner need not take, and what they are for. Rungs of the ladder are for reading.
+const PURPOSES: &[(&str, &str)] = &[(
+    "ffma_pipelined_64x128",
+    "GPUs other than Hopper's: of 1279 strict products it is the fastest of 19, by up to 10 %, with Hopper's kernels left out",
+)];
 
 /// So many are drawn; `CANDLE_SGEMM_TEST_PROBLEMS=100000` looks further for a row that seems to be of no use.
-const PROBLEMS: usize = 12_000;
+const PROBLEMS: usize = 24_000;
 
 /// What keeps the planner from its first choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,8 +150,9 @@ fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> Gemm
         None => OperandLayout::col_major(rows),
     };
     let mut problem = GemmProblem::new(m, n, k, layout(spec.needs.a, m, k), layout(spec.needs.b, k, n));
+    problem.types = ElementTypes::all_of(spec.dtype);
     problem.precision = match spec.arithmetic {
-        Arithmetic::Ffma => Precision::Fp32Strict,
+        Arithmetic::Ffma | Arithmetic::Half => Precision::Fp32Strict,
         Arithmetic::Tf32x3 => Precision::Fp32,
         Arithmetic::Tf32 => Precision::Tf32,
     };
@@ -196,6 +180,9 @@ fn problem(rng: &mut StdRng) -> GemmProblem {
     };
     let mut problem = GemmProblem::new(m, n, k, a, b);
     problem.precision = *Precision::ALL.choose(rng).unwrap();
+    if rng.random_range(0..3) == 0 {
+        problem.types = ElementTypes::all_of(*[DType::F16, DType::BF16].choose(rng).unwrap());
+    }
     if rng.random_range(0..4) == 0 {
         let batch = size(rng, 512);
         batched(&mut problem, batch, rng.random_range(0..4) == 0);
@@ -258,9 +245,7 @@ fn every_row_is_taken_by_the_planner_or_says_what_it_is_for() {
         match (taken.get(spec.name), purpose) {
             (Some(times), None) => println!("{:<44} {times:?}", spec.name),
             (None, Some((_, purpose))) => println!("{:<44} {purpose}", spec.name),
-            (None, None) if costs.of(spec).is_none() => {
-                assert!(matches!(spec.role, Role::Rung(_)), "{}", spec.name);
-            }
+            (None, None) if matches!(spec.role, Role::Rung(_)) => {}
             (None, None) => complaints.push(format!("{}: the planner never takes it", spec.name)),
             (Some(times), Some(_)) => println!("{:<44} {times:?}, so that it needs no place on the list", spec.name),
         }

@@ -1,6 +1,6 @@
 //! A product to be measured, without data.
 
-use candle_sgemm::gemm::{DType, GemmProblem, OperandLayout, Precision};
+use candle_sgemm::gemm::{DType, ElementTypes, GemmProblem, OperandLayout, Precision};
 use std::fmt;
 
 /// Storage order of A and B.
@@ -105,7 +105,7 @@ impl Case {
         );
         problem.batch_dims = [1, 1, 1, self.batch];
         problem.d = batched(OperandLayout::row_major(self.n), self.m * self.n);
-        problem.dtype = dtype;
+        problem.types = ElementTypes::all_of(dtype);
         problem.precision = precision;
         problem.epilogue.c = scaled.then_some(problem.d);
         problem

@@ -88,7 +88,7 @@ pub fn worst(rows: &[Row], count: usize) -> Vec<&Row> {
     rows
 }
 
-/// A product with the way in which it is computed: the kernel, how k is cut, and what is written anew beforehand.
+/// A product with the way in which it is computed: the kernel, how k is cut, and what is repacked beforehand.
 pub fn plan_of(row: &Row) -> String {
     let mut plan = row.kernel.clone().unwrap_or_default();
     if let Some(slices) = row.split_k {
@@ -98,7 +98,7 @@ pub fn plan_of(row: &Row) -> String {
         plan += &format!(", k in {ranges} ranges");
     }
     if let Some(repacked) = &row.repacked {
-        plan += &format!(", {repacked} written anew");
+        plan += &format!(", {repacked} repacked");
     }
     plan
 }

@@ -8,6 +8,7 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CudaDevice, CudaStorage, Layout};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
+use candle_sgemm::gemm::operands::Operands;
 use candle_sgemm::gemm::{DType, Plan, Precision};
 use cudarc::driver::{result, CudaSlice, DevicePtr};
 use std::ffi::c_void;
@@ -138,12 +139,12 @@ impl<'a> Room<'a> {
 
         let mut ours = |i: usize| -> Result<()> {
             let [a, b] = firsts(i);
-            let at = Addresses {
+            let at = Addresses::new(Operands {
                 a,
                 b,
                 d,
-                ..Addresses::default()
-            };
+                ..Operands::default()
+            });
             // SAFETY: the views lie in the storage, the result fits into its buffer, and both live until the last launch has
             // ended; the stream's context is current on this thread.
             unsafe { launch(&plan, &at, 1.0, 0.0, gpu.stream.cu_stream()) }?;
@@ -169,6 +170,7 @@ impl<'a> Room<'a> {
                 transposed: handed.each_ref().map(|handed| handed.transposed),
                 strides: handed.each_ref().map(|handed| handed.batch_stride),
                 addresses: [a, b, d],
+                dtype: DType::F32,
                 precision,
                 alpha: 1.0,
                 beta: 0.0,

@@ -1,6 +1,6 @@
 //! A GPU to measure on: a stream, cuBLAS on it, and times from CUDA events.
 
-use super::record::{median, now, Report};
+use super::record::{command, median, now, Report};
 use anyhow::{bail, Context, Result};
 use candle_sgemm::device::CurrentContext;
 use candle_sgemm::gemm::kernel::costs::Costs;
@@ -105,12 +105,6 @@ impl Gpu {
             sys::cuDriverGetVersion(&mut cuda).result()?;
             cudarc::cublas::sys::cublasGetVersion_v2(*self.blas.handle(), &mut cublas).result()?;
         }
-        // Where the files go belongs to one machine, not to the measurement.
-        let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-        while let Some(at) = arguments.iter().position(|argument| argument.starts_with("--out")) {
-            let value = usize::from(!arguments[at].contains('=') && at + 1 < arguments.len());
-            arguments.drain(at..=at + value);
-        }
         Ok(Report {
             gpu: self.stream.context().name()?,
             driver: driver_version(),
@@ -119,7 +113,7 @@ impl Gpu {
             sm_clock_mhz: self.clock_mhz.round(),
             ffma_tflops: Some((self.ffma_tflops * 10.0).round() / 10.0),
             date: now(),
-            command: format!("{program} {}", arguments.join(" ")).trim_end().to_string(),
+            command: command(program),
             rows: Vec::new(),
         })
     }
@@ -219,7 +213,11 @@ impl Gpu {
     }
 
     /// The same with the stream held back for so many µs a launch.
-    fn sample_held(&self, count: u32, queuing_us: f64, launch: &mut Launch) -> Result<f64> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::compare`].
+    pub fn sample_held(&self, count: u32, queuing_us: f64, launch: &mut Launch) -> Result<f64> {
         if queuing_us > 0.0 {
             let mut cycles = (queuing_us * count as f64 * self.clock_mhz) as i64;
             let mut parameters = [std::ptr::from_mut(&mut cycles).cast()];

@@ -3,8 +3,10 @@
 use super::case::Case;
 use super::gpu::{Gpu, Timing};
 use anyhow::{bail, ensure, Context, Result};
+use candle_sgemm::gemm::cpu::{bf16, f16};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
+use candle_sgemm::gemm::operands::Operands;
 use candle_sgemm::gemm::{DType, Plan, Precision};
 use candle_sgemm::transpose::launch::launch as launch_transpose;
 use candle_sgemm::transpose::{TransposePlan, TransposeProblem};
@@ -53,18 +55,20 @@ pub struct Errors {
 /// What an element's bound allows for each unit of Σ|a||b|, and of the reference itself.
 pub fn allowances(dtype: DType, precision: Precision, k: usize) -> (f64, f64) {
     let epsilon = match dtype {
-        DType::F32 => f32::EPSILON as f64,
         DType::F64 => f64::EPSILON,
+        _ => f32::EPSILON as f64, // sums of 16-bit numbers are FP32
     };
     let from_tf32 = match precision {
         Precision::Tf32 => TF32_ERROR,
         _ => 0.0,
     };
-    (C0 * epsilon * (k as f64).sqrt() + from_tf32, C1 * epsilon)
+    // What rounding the result takes: half an ulp.
+    let rounding = if dtype.is_16_bit() { dtype.unit_roundoff() } else { 0.0 };
+    (C0 * epsilon * (k as f64).sqrt() + from_tf32, C1 * epsilon + rounding)
 }
 
 /// A product that cuBLAS is asked for as candle asks: matrices without gaps, a row-major `D = A·B` as the column-major
-/// `Dᵀ = Bᵀ·Aᵀ`, FP32 compute (TF32 where that was asked for, as candle does when told to).
+/// `Dᵀ = Bᵀ·Aᵀ`, FP32 compute (TF32 where that was asked for, as candle does when told to), of FP32 or 16-bit numbers.
 pub struct Asked {
     /// m, n, k and batch.
     pub sizes: [usize; 4],
@@ -74,6 +78,7 @@ pub struct Asked {
     pub strides: [i64; 2],
     /// Of A, B and D.
     pub addresses: [u64; 3],
+    pub dtype: DType,
     pub precision: Precision,
     pub alpha: f32,
     pub beta: f32,
@@ -96,7 +101,7 @@ impl Asked {
         })
     }
 
-    /// Queues the product of FP32 matrices.
+    /// Queues the product.
     ///
     /// # Errors
     ///
@@ -106,10 +111,14 @@ impl Asked {
         let ([leading_a, leading_b], [op_a, op_b]) = (self.leading(), self.operations());
         let [stride_a, stride_b] = self.strides;
         let compute = match self.precision {
-            Precision::Tf32 => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            Precision::Tf32 if self.dtype == DType::F32 => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
             _ => cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
         };
-        let float = cublas::cudaDataType_t::CUDA_R_32F;
+        let float = match self.dtype {
+            DType::F16 => cublas::cudaDataType_t::CUDA_R_16F,
+            DType::BF16 => cublas::cudaDataType_t::CUDA_R_16BF,
+            _ => cublas::cudaDataType_t::CUDA_R_32F,
+        };
         // SAFETY: the matrices are where the caller says that they are.
         unsafe {
             cudarc::cublas::result::gemm_strided_batched_ex(
@@ -265,10 +274,13 @@ impl<'a> Product<'a> {
         })
     }
 
-    fn entry(&self, f32_entry: &'static str, f64_entry: &'static str) -> &'static str {
+    /// The one of these that is for the type of the elements.
+    fn entry(&self, [f32, f64, f16, bf16]: [&'static str; 4]) -> &'static str {
         match self.dtype {
-            DType::F32 => f32_entry,
-            DType::F64 => f64_entry,
+            DType::F64 => f64,
+            DType::F16 => f16,
+            DType::BF16 => bf16,
+            _ => f32,
         }
     }
 
@@ -282,7 +294,12 @@ impl<'a> Product<'a> {
             std::ptr::from_mut(&mut count).cast(),
             std::ptr::from_mut(&mut seed).cast(),
         ];
-        let entry = self.entry("fill_random_f32", "fill_random_f64");
+        let entry = self.entry([
+            "fill_random_f32",
+            "fill_random_f64",
+            "fill_random_f16",
+            "fill_random_bf16",
+        ]);
         // SAFETY: the kernel takes these three and writes `count` elements, which the buffer holds.
         unsafe {
             self.gpu
@@ -328,7 +345,12 @@ impl<'a> Product<'a> {
         let tiles = (case.m.div_ceil(TILE) * case.batch).min(65_535) as u32;
         let grid = (case.n.div_ceil(TILE) as u32, tiles, 1);
         let mut parameters = [std::ptr::from_mut(&mut args).cast()];
-        let entry = self.entry("gemm_reference_f32", "gemm_reference_f64");
+        let entry = self.entry([
+            "gemm_reference_f32",
+            "gemm_reference_f64",
+            "gemm_reference_f16",
+            "gemm_reference_bf16",
+        ]);
         // SAFETY: the kernel takes this struct; the buffers were made for this case.
         unsafe {
             self.gpu
@@ -361,7 +383,12 @@ impl<'a> Product<'a> {
             std::ptr::from_mut(&mut count).cast(),
             std::ptr::from_mut(&mut first_address).cast(),
         ];
-        let entry = self.entry("first_wrong_f32", "first_wrong_f64");
+        let entry = self.entry([
+            "first_wrong_f32",
+            "first_wrong_f64",
+            "first_wrong_f16",
+            "first_wrong_bf16",
+        ]);
         let blocks = 16 * self.gpu.context.info().sm_count;
         // SAFETY: the kernel takes these five; D, the reference and the bound have `count` elements, `first` is one number.
         unsafe {
@@ -379,6 +406,9 @@ impl<'a> Product<'a> {
         let value = match self.dtype {
             DType::F32 => f32::from_le_bytes(self.bytes(&self.d, first)?) as f64,
             DType::F64 => f64::from_le_bytes(self.bytes(&self.d, first)?),
+            DType::F16 => f16::from_le_bytes(self.bytes(&self.d, first)?).to_f64(),
+            DType::BF16 => bf16::from_le_bytes(self.bytes(&self.d, first)?).to_f64(),
+            other => bail!("no results of {other} are read"),
         };
         let reference = f64::from_le_bytes(self.bytes(&self.reference, first)?);
         let bound = f64::from_le_bytes(self.bytes(&self.bound, first)?);
@@ -535,13 +565,13 @@ impl<'a> Product<'a> {
 
     fn launch_on(&self, a: &CudaSlice<u8>, plan: &Plan, i: usize) -> Result<()> {
         let d = self.gpu.address(&self.d);
-        let at = Addresses {
+        let at = Addresses::new(Operands {
             a: self.gpu.address(a),
             b: self.b_address(i),
             c: if self.beta != 0.0 { d } else { 0 },
             d,
-            ..Addresses::default()
-        };
+            ..Operands::default()
+        });
         // SAFETY: the buffers were made for this case and live as long as `self`, which outlives every measurement's
         // final synchronisation; the stream's context is current on this thread.
         unsafe { launch(plan, &at, self.alpha, self.beta, self.gpu.stream.cu_stream()) }?;
@@ -561,6 +591,7 @@ impl<'a> Product<'a> {
             transposed: [layout.a_transposed, layout.b_transposed],
             strides: [case.m * case.k, case.k * case.n].map(|elements| elements as i64),
             addresses: [self.gpu.address(&self.a), self.b_address(i), self.gpu.address(&self.d)],
+            dtype: self.dtype,
             precision: self.precision,
             alpha: self.alpha,
             beta: self.beta,
@@ -573,7 +604,6 @@ impl<'a> Product<'a> {
         let handle = *self.gpu.blas.handle();
         let [a, b, d] = asked.addresses;
         match self.dtype {
-            DType::F32 => asked.launch(self.gpu),
             DType::F64 => {
                 let (alpha, beta) = (self.alpha as f64, self.beta as f64);
                 // SAFETY: as above.
@@ -601,6 +631,7 @@ impl<'a> Product<'a> {
                 }
                 .map_err(anyhow::Error::from)
             }
+            _ => asked.launch(self.gpu),
         }
         .with_context(|| format!("cuBLAS on {case}"))
     }

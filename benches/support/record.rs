@@ -2,9 +2,14 @@
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+#[path = "../../src/gemm/kernel/former_names.rs"]
+mod former_names;
+use former_names::present_name;
 
 /// One run of a program that measures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,7 +37,8 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// `sgemm`, `random`, `ladder`, `sustained`, `transpose`, `linear`, `mlp`, `graph`, `model`, `tests`, `accuracy` or `activation`.
+    /// `sgemm`, `random`, `ladder`, `sustained`, `transpose`, `linear`, `mlp`, `graph`, `model`, `decode`, `tests`, `accuracy` or
+    /// `activation`.
     pub bench: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -65,7 +71,7 @@ pub struct Row {
     /// What the planner expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_us: Option<f64>,
-    /// Operands that are written anew before the kernel starts, which is part of `us`: `a`, `b` or `ab`.
+    /// Operands that are repacked before the kernel starts, which is part of `us`: `a`, `b` or `ab`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repacked: Option<String>,
     /// `sustained` (launches back to back until the clock has settled) or `after a pause`.
@@ -104,6 +110,21 @@ pub struct Row {
     pub outputs: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activation: Option<String>,
+    /// Of a whole model, by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Batch, length and the like of its inputs: `8×128`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setting: Option<String>,
+    /// How it was run: `stock`, `override`, `override+graph`, `fused`, `fused+graph`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub way: Option<String>,
+    /// Largest difference from the baseline's output ÷ its largest number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_diff: Option<f64>,
+    /// Why there is no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Of an accuracy measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distribution: Option<String>,
@@ -123,6 +144,25 @@ pub struct Row {
     /// `baseline_us / us`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speedup: Option<f64>,
+    /// What the GPU alone takes of `us`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_gpu_us: Option<f64>,
+    /// The part of `gpu_us` in the products that this crate computed, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub products_share: Option<f64>,
+    /// The part of `baseline_gpu_us` in the same products.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_products_share: Option<f64>,
+    /// Of a model that decodes: tokens a second, and what reading all weights takes at `copy_gbps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_us: Option<f64>,
+    /// Read and written by a copy on the device, in the same run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_gbps: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tflops: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,6 +186,9 @@ pub struct Row {
     /// Those of them that this crate computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<usize>,
+    /// The others, by reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed_on: Option<BTreeMap<String, u64>>,
     /// Registers a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,
@@ -174,7 +217,12 @@ impl Report {
     /// If the file cannot be read or is no report; the text names it.
     pub fn read(path: &Path) -> Result<Report> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is not a report", path.display()))
+        let mut report: Report =
+            serde_json::from_str(&text).with_context(|| format!("{} is not a report", path.display()))?;
+        for row in &mut report.rows {
+            row.kernel = row.kernel.as_deref().map(present_name);
+        }
+        Ok(report)
     }
 
     pub fn to_json(&self) -> Result<String> {
@@ -212,7 +260,9 @@ impl Report {
             None => String::new(),
             Some(serde_json::Value::String(text)) if !text.contains([',', '"', '\n']) => text.clone(),
             Some(serde_json::Value::String(text)) => format!("\"{}\"", text.replace('"', "\"\"")),
-            Some(value @ serde_json::Value::Array(_)) => format!("\"{value}\""),
+            Some(value @ (serde_json::Value::Array(_) | serde_json::Value::Object(_))) => {
+                format!("\"{}\"", value.to_string().replace('"', "\"\""))
+            }
             Some(value) => value.to_string(),
         };
         let mut csv = columns.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(",") + "\n";
@@ -239,6 +289,16 @@ pub fn write_whole(path: &Path, text: &str) -> Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What to type to run `program` again as it runs now. Where its files go belongs to one machine, and is left out.
+pub fn command(program: &str) -> String {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    while let Some(at) = arguments.iter().position(|argument| argument.starts_with("--out")) {
+        let value = usize::from(!arguments[at].contains('=') && at + 1 < arguments.len());
+        arguments.drain(at..=at + value);
+    }
+    format!("{program} {}", arguments.join(" ")).trim_end().to_string()
 }
 
 /// This moment in UTC, as `YYYY-MM-DDTHH:MM:SSZ`.

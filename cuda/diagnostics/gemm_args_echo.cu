@@ -1,6 +1,6 @@
 // Writes every field of its argument, in the order of the struct, as a double to args.d.data. A test gives each field
 // another value and reads them back: the two sides of the kernel ABI agree on more than the size.
-#include "../common/gemm_args.cuh"
+#include "../abi/gemm_args.cuh"
 
 __device__ double* echo(double* out, const GemmOperand& operand) {
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(operand.data));
@@ -42,4 +42,11 @@ extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args)
     *out++ = args.combine;
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.alpha_at));
     *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.beta_at));
+    *out++ = args.a_type;
+    *out++ = args.b_type;
+    *out++ = args.c_type;
+    *out++ = args.d_type;
+    *out++ = args.bias_type;
+    *out++ = args.residual_type;
+    *out++ = args.reserved;
 }

@@ -1,5 +1,8 @@
 // What a benchmark needs on the device beside the kernels that it measures: random operands, an FP64 reference with the
 // error bound of each element, the first element outside its bound, and a pause that lets the host queue launches ahead.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <cstdint>
 
 namespace {
@@ -18,12 +21,22 @@ __device__ uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// Uniform in [-1, 1), with 24 bits, so that floats and doubles get the same numbers.
+// An element as a double.
+template <typename T>
+__device__ double number(T x) {
+    if constexpr (sizeof(T) == 2)
+        return static_cast<double>(static_cast<float>(x));
+    else
+        return static_cast<double>(x);
+}
+
+// Uniform in [-1, 1), with 24 bits, so that floats and doubles get the same numbers; those of 16 bits are rounded to nearest.
 template <typename T>
 __device__ void fill_random(T* out, uint64_t count, uint64_t seed) {
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
     for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
-        out[i] = static_cast<T>(static_cast<int64_t>(mix(mix(seed) + i) >> 40) - (1 << 23)) / static_cast<T>(1 << 23);
+        const double uniform = static_cast<double>(static_cast<int64_t>(mix(mix(seed) + i) >> 40) - (1 << 23)) / (1 << 23);
+        out[i] = static_cast<T>(uniform);
     }
 }
 
@@ -69,8 +82,8 @@ __device__ void gemm_reference(const ReferenceArgs& args) {
             for (int i = y; i < kTile; i += kReferenceRows) {
                 const bool in_a = row0 + i < args.m && k0 + x < args.k;
                 const bool in_b = k0 + i < args.k && col < args.n;
-                a_tile[i][x] = in_a ? static_cast<double>(a[(row0 + i) * args.a_row + (k0 + x) * args.a_col]) : 0.0;
-                b_tile[i][x] = in_b ? static_cast<double>(b[(k0 + i) * args.b_row + col * args.b_col]) : 0.0;
+                a_tile[i][x] = in_a ? number(a[(row0 + i) * args.a_row + (k0 + x) * args.a_col]) : 0.0;
+                b_tile[i][x] = in_b ? number(b[(k0 + i) * args.b_row + col * args.b_col]) : 0.0;
             }
             __syncthreads();
             for (int i = 0; i < kTile; ++i) {
@@ -90,7 +103,7 @@ __device__ void gemm_reference(const ReferenceArgs& args) {
             const int64_t row = row0 + y + r * kReferenceRows;
             if (row >= args.m || col >= args.n) continue;
             const int64_t at = (matrix * args.m + row) * args.n + col;
-            const double from_c = args.beta != 0.0 ? args.beta * static_cast<double>(static_cast<const T*>(args.c)[at]) : 0.0;
+            const double from_c = args.beta != 0.0 ? args.beta * number(static_cast<const T*>(args.c)[at]) : 0.0;
             const double value = args.alpha * sum[r] + from_c;
             args.reference[at] = value;
             args.bound[at] = args.product_error * fabs(args.alpha) * magnitude[r] +
@@ -105,7 +118,7 @@ __device__ void first_wrong(const T* d, const double* reference, const double* b
                             unsigned long long* first) {
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
     for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
-        if (!(fabs(static_cast<double>(d[i]) - reference[i]) <= bound[i])) {
+        if (!(fabs(number(d[i]) - reference[i]) <= bound[i])) {
             atomicMin(first, static_cast<unsigned long long>(i));
         }
     }
@@ -113,35 +126,26 @@ __device__ void first_wrong(const T* d, const double* reference, const double* b
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads) fill_random_f32(float* out, uint64_t count, uint64_t seed) {
-    fill_random(out, count, seed);
-}
+// The three kernels above for one type of elements.
+#define CANDLE_SGEMM_MEASURE(TYPE, NAME)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(kThreads)                                                                 \
+        fill_random_##NAME(TYPE* out, uint64_t count, uint64_t seed) {                                                     \
+        fill_random(out, count, seed);                                                                                     \
+    }                                                                                                                      \
+    extern "C" __global__ void __launch_bounds__(kReferenceThreads)                                                        \
+        gemm_reference_##NAME(const __grid_constant__ ReferenceArgs args) {                                                \
+        gemm_reference<TYPE>(args);                                                                                        \
+    }                                                                                                                      \
+    extern "C" __global__ void __launch_bounds__(kThreads)                                                                 \
+        first_wrong_##NAME(const TYPE* d, const double* reference, const double* bound, uint64_t count,                    \
+                           unsigned long long* first) {                                                                    \
+        first_wrong(d, reference, bound, count, first);                                                                    \
+    }
 
-extern "C" __global__ void __launch_bounds__(kThreads) fill_random_f64(double* out, uint64_t count, uint64_t seed) {
-    fill_random(out, count, seed);
-}
-
-extern "C" __global__ void __launch_bounds__(kReferenceThreads)
-    gemm_reference_f32(const __grid_constant__ ReferenceArgs args) {
-    gemm_reference<float>(args);
-}
-
-extern "C" __global__ void __launch_bounds__(kReferenceThreads)
-    gemm_reference_f64(const __grid_constant__ ReferenceArgs args) {
-    gemm_reference<double>(args);
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads)
-    first_wrong_f32(const float* d, const double* reference, const double* bound, uint64_t count,
-                    unsigned long long* first) {
-    first_wrong(d, reference, bound, count, first);
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads)
-    first_wrong_f64(const double* d, const double* reference, const double* bound, uint64_t count,
-                    unsigned long long* first) {
-    first_wrong(d, reference, bound, count, first);
-}
+CANDLE_SGEMM_MEASURE(float, f32)
+CANDLE_SGEMM_MEASURE(double, f64)
+CANDLE_SGEMM_MEASURE(__half, f16)
+CANDLE_SGEMM_MEASURE(__nv_bfloat16, bf16)
 
 // A product of any views with a dense result, and the elements by which it is judged. Mirrored in benches/support/drawn.rs.
 struct SampleArgs {

@@ -1,11 +1,10 @@
-// The outputs of a thread whose operands both lie along k, as the copy engine brings them: rows of 128 bytes, swizzled.
+// The outputs of a thread whose operands both lie along k, as TMA brings them: rows of 128 bytes, swizzled.
 #pragma once
 
-#include "ffma_tile.cuh"
+#include "../pipeline/tma_tiles.cuh"
+#include "../ptx/machine.cuh"
 
 namespace ffma_gemm {
-
-constexpr int kSwizzledRowBytes = 128, kChunk = 16, kSwizzle = 8;   // chunk c of row r lies where chunk c ^ r % 8 would
 
 // TM rows of A by TN rows of B. STEPS says how far they are from the thread's first ones: a(i) and b(j).
 template <int TM, int TN, typename STEPS>
@@ -24,14 +23,14 @@ struct AlongKTile {
     // conflicts in place of 5). It does so where the compiler cannot tell that the warp is together anyway. While this
     // warp waits for its reads, another multiplies.
     __device__ __forceinline__ void multiply(uint32_t a_address, uint32_t b_address) {
-        float a[TM][kVec], b[TN][kVec];
+        float a[TM][kVector], b[TN][kVector];
 #pragma unroll
         for (int i = 0; i < TM; ++i) read(a[i], a_address, STEPS::a(i));
 #pragma unroll
         for (int j = 0; j < TN; ++j) read(b[j], b_address, STEPS::b(j));
         __syncwarp();
 #pragma unroll
-        for (int k = 0; k < kVec; ++k)
+        for (int k = 0; k < kVector; ++k)
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
@@ -42,8 +41,8 @@ struct AlongKTile {
     }
 
     // `address` is that of the chunk in the thread's first row.
-    static __device__ __forceinline__ void read(float (&to)[kVec], uint32_t address, int row) {
-        const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kSwizzledRowBytes);
+    static __device__ __forceinline__ void read(float (&to)[kVector], uint32_t address, int row) {
+        const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kTileRow);
         to[0] = chunk.x, to[1] = chunk.y, to[2] = chunk.z, to[3] = chunk.w;
     }
 

@@ -1,58 +1,61 @@
-// Tiles for the FFMA kernels that the copy engine (TMA) brings, turns of those that are contiguous along k, and the main loop
+// Tiles for the FFMA kernels that TMA brings, transposes of those that are contiguous along k, and the main loop
 // over a ring of them: for kernels with producer warps, on Hopper.
 #pragma once
 
 #include <cuda.h>
 
-#include "ffma_tile.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "thread_tile.cuh"
 
 namespace ffma_gemm {
 
-// A tile of ROWS rows that the copy engine brings. Where rows are neighbours in memory, it arrives as the main loop wants it,
+// A tile of ROWS rows that TMA brings. Where rows are neighbours in memory, it arrives as the main loop wants it,
 // [k][row]. Where k is contiguous, it arrives as [row][k], its 16-byte chunks swizzled within 64 bytes, and a producer warp
-// turns it in place: a band of 32 rows has the same room as [k][row] of that band.
-template <int ROWS, int BK, bool TURNED>
+// transposes it in place: a band of 32 rows has the same room as [k][row] of that band.
+template <int ROWS, int BK, bool TRANSPOSED>
 struct CopiedTile {
     static constexpr int kBand = 32;
     static constexpr int kBandFloats = kBand * BK;
-    static_assert(BK == 16 && ROWS % kBand == 0, "a row of 64 bytes is what the copy engine swizzles; bands are whole");
+    static_assert(BK == 16 && ROWS % kBand == 0, "a row of 64 bytes is what TMA swizzles; bands are whole");
 
     // Where line k has the four rows that lie `step` rows after the ones to which `lane_offset` leads in line 0.
     static __device__ __forceinline__ constexpr int offset(int k, int step) {
-        return TURNED ? step / kBand * kBandFloats + k * kBand + step % kBand : k * ROWS + step;
+        return TRANSPOSED ? step / kBand * kBandFloats + k * kBand + step % kBand : k * ROWS + step;
     }
     static __device__ __forceinline__ int lane_offset(int row) {
-        return TURNED ? row / kBand * kBandFloats + row % kBand : row;
+        return TRANSPOSED ? row / kBand * kBandFloats + row % kBand : row;
     }
 
-    // Four rows lie beside each other in a line, but those of a turned tile are rotated: at place i is row (i + rotation) % 4.
-    static __device__ __forceinline__ int rotation(int row) { return TURNED ? row / 8 % kVec : 0; }
+    // Four rows lie beside each other in a line, but those of a transposed tile are rotated: at place i is row (i + rotation) % 4.
+    static __device__ __forceinline__ int rotation(int row) { return TRANSPOSED ? row / 8 % kVector : 0; }
 
     // A lane gathers four rows of a line, four times, and writes them as vectors. Eight neighbouring lanes have eight fours of
     // rows and one line, so what they write fills all banks. So does what a warp reads: because of the rotation, eight lanes
     // read one element each of eight different chunks.
-    static __device__ __forceinline__ void turn(float* tile, int lane) {
+    static __device__ __forceinline__ void transpose(float* tile, int lane) {
         const int four = lane % 8, line = lane / 8;
-        int from[kVec][BK / kVec];
+        int from[kVector][BK / kVector];
 #pragma unroll
-        for (int i = 0; i < kVec; ++i) {
-            const int row = four * kVec + (i + rotation(four * kVec)) % kVec;
+        for (int i = 0; i < kVector; ++i) {
+            const int row = four * kVector + (i + rotation(four * kVector)) % kVector;
 #pragma unroll
-            for (int chunk = 0; chunk < BK / kVec; ++chunk)
-                from[i][chunk] = row * BK + (chunk ^ row / 2 % 4) * kVec + line;
+            for (int chunk = 0; chunk < BK / kVector; ++chunk)
+                from[i][chunk] = row * BK + (chunk ^ row / 2 % 4) * kVector + line;
         }
-        float* to = tile + line * kBand + four * kVec;
+        float* to = tile + line * kBand + four * kVector;
 #pragma unroll
         for (int band = 0; band < ROWS / kBand; ++band) {
-            float v[BK / kVec][kVec];
+            float v[BK / kVector][kVector];
 #pragma unroll
-            for (int chunk = 0; chunk < BK / kVec; ++chunk)
+            for (int chunk = 0; chunk < BK / kVector; ++chunk)
 #pragma unroll
-                for (int i = 0; i < kVec; ++i) v[chunk][i] = tile[band * kBandFloats + from[i][chunk]];
+                for (int i = 0; i < kVector; ++i) v[chunk][i] = tile[band * kBandFloats + from[i][chunk]];
             __syncwarp();   // all have read the band before any of it is overwritten
 #pragma unroll
-            for (int chunk = 0; chunk < BK / kVec; ++chunk)
-                *reinterpret_cast<float4*>(to + band * kBandFloats + chunk * kVec * kBand) =
+            for (int chunk = 0; chunk < BK / kVector; ++chunk)
+                *reinterpret_cast<float4*>(to + band * kBandFloats + chunk * kVector * kBand) =
                     make_float4(v[chunk][0], v[chunk][1], v[chunk][2], v[chunk][3]);
         }
     }
@@ -60,13 +63,13 @@ struct CopiedTile {
     // Asks for the tile at (row, k) of a matrix of the batch.
     static __device__ __forceinline__ void copy(float* tile, const CUtensorMap& map, uint64_t* barrier, int row, int k,
                                                 const BatchCoordinates& at) {
-        ptx::tma_load_5d(tile, &map, barrier, TURNED ? k : row, TURNED ? row : k, at.x, at.y, at.z);
+        ptx::tma_load_5d(tile, &map, barrier, TRANSPOSED ? k : row, TRANSPOSED ? row : k, at.x, at.y, at.z);
     }
 };
 
 // Brings four neighbours that lie rotated by so many places back in order.
 template <typename T>
-__device__ __forceinline__ void rotate_back(T (&v)[kVec], int by) {
+__device__ __forceinline__ void rotate_back(T (&v)[kVector], int by) {
     if (by & 1) {
         const T last = v[3];
         v[3] = v[2];
@@ -83,16 +86,13 @@ __device__ __forceinline__ void rotate_back(T (&v)[kVec], int by) {
     }
 }
 
-// A 4 × 4 piece of a thread's outputs as it left the registers: four columns, turned by ThreadTile::quad(), and rows and columns
-// rotated as their tiles of A and B are. Back come four rows.
-__device__ __forceinline__ void rows_of_piece(const float4 (&q)[kVec], int rotation_a, int rotation_b, float4 (&rows)[kVec]) {
-    rows[0] = make_float4(q[0].y, q[1].y, q[2].y, q[3].y);
-    rows[1] = make_float4(q[0].x, q[1].x, q[2].x, q[3].x);
-    rows[2] = make_float4(q[0].w, q[1].w, q[2].w, q[3].w);
-    rows[3] = make_float4(q[0].z, q[1].z, q[2].z, q[3].z);
+// The same where rows and columns are rotated, as those of transposed tiles of A and B are.
+__device__ __forceinline__ void rows_of_transposed_piece(const float4 (&q)[kVector], int rotation_a, int rotation_b,
+                                                     float4 (&rows)[kVector]) {
+    rows_of_piece(q, rows);
     rotate_back(rows, rotation_a);
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) {
+    for (int i = 0; i < kVector; ++i) {
         float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
         rotate_back(x, rotation_b);
         rows[i] = make_float4(x[0], x[1], x[2], x[3]);

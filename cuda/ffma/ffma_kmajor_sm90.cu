@@ -2,7 +2,7 @@
 // to some hundred rows of x: problems that are one short wave of tiles, or less.
 //
 // The other kernels read shared memory along m and n, so an operand that is contiguous along k has to be transposed in the
-// registers of a producer. Here nobody transposes: the copy engine (TMA) brings boxes of 32 k as they lie in memory, and a
+// registers of a producer. Here nobody transposes: TMA brings boxes of 32 k as they lie in memory, and a
 // thread reads 16 bytes along k of each of its 8 rows of A and 8 of B: 256 FFMA to 16 reads, 94 %, as with any 8 × 8 tile.
 // One thread issues the copies, so loads cost no registers, and the ring of stages holds 131 to 164 KB that are on their way.
 //
@@ -24,13 +24,23 @@
 // Two ways to fill the multiprocessors. One tile a block, and where tiles are few, a cluster of split_k blocks cuts the k of
 // each: every block leaves its sums in shared memory, and each adds up and stores its share. That is the quickest end, but
 // tiles times blocks of a cluster are seldom the number of multiprocessors. The kernels called stream have persistent blocks
-// instead, which share the steps of k equally: stream_k.cuh. Sums are always added in the order of k: the same bits every
+// instead, which share the steps of k equally: scheduler/stream_k.cuh. Sums are always added in the order of k: the same bits every
 // time.
 #include <cuda.h>
 
-#include "../common/copy_coordinates.cuh"
-#include "../common/stream_k.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../epilogue/partial_sums.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../pipeline/tma_tiles.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/stream_k.cuh"
+#include "../scheduler/tiles.cuh"
 #include "along_k_tile.cuh"
+#include "lanes.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -56,10 +66,11 @@ struct KMajor {
     static constexpr int kSetGroups = kGroups / SETS;            // groups that share a stage
     static constexpr int kTurns = kRowBytes / kChunk / kSetGroups;   // of a warp in a stage
     static constexpr int kStageBytes = (BM + BN) * kRowBytes;
-    static constexpr int kQuads = BM * BN / kVec;                // 16-byte pieces of the tile
-    static constexpr int kQuadRow = BN / kVec;
+    static constexpr int kQuads = BM * BN / kVector;                // 16-byte pieces of the tile
+    static constexpr int kQuadRow = BN / kVector;
     static constexpr int kEach = kQuads / kMathThreads;          // that a thread stores
     static constexpr int kTogether = 2;                          // of them, where pieces of a tile come from other blocks
+    static constexpr int kAhead = 4;                             // slices of k whose sums a thread has under way
     using Finish = stream_k::Finish<kMathThreads, kEach, kTogether, kMathBarrier>;
     static_assert(kWarpsM * kWarpM == BM && kWarpsN * kWarpN == BN, "warp tiles fill the block tile");
     static_assert(kGroups * kGroupWarps == kMathWarps, "groups fill the block");
@@ -68,7 +79,7 @@ struct KMajor {
     static_assert(STAGES % SETS == 0, "a stage is always the same set's, which so sees every round of its barriers: by their "
                                       "parity, a round cannot be told from the one before the last");
     static_assert(kQuads % kMathThreads == 0, "threads store equal shares of a whole tile");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= 65536 / kThreads / 8 * 8 * kThreads,
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
@@ -87,21 +98,8 @@ struct KMajor {
         }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
     static_assert(kStageBytes % (kSwizzle * kRowBytes) == 0 && BM % kSwizzle == 0, "boxes start on a period of the swizzle");
-
-    // A place in the ring and the parity of its current round.
-    struct Cursor {
-        int stage;
-        uint32_t parity;
-        __device__ __forceinline__ void advance(int by) {
-            stage += by;
-            if (stage >= STAGES) {
-                stage -= STAGES;
-                parity ^= 1;
-            }
-        }
-    };
 
     // Neighbouring rows of a thread are so far apart that all have the same place in the swizzle, where there are enough
     // warps to take the rows between.
@@ -156,7 +154,7 @@ struct KMajor {
             if (CUT == Cut::kStream) shared.number = stream_k::draw_number(args);
             ptx::fence_mbarrier_init();
         }
-        ptx::wait_for_previous_kernels();   // one of them may write an operand anew, while this one gets ready
+        ptx::wait_for_previous_kernels();   // one of them may repack an operand, while this one gets ready
         __syncthreads();
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
@@ -171,10 +169,10 @@ struct KMajor {
 
     static __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map,
                                                    Shared& shared) {
-        Cursor cursor{0, 0};
+        Ring<STAGES> cursor{0, 0};
         Work work;
         for (int number = 0; take(args, shared, number, work); ++number) {
-            const CopyCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
+            const BatchCoordinates a(args, args.a, work.batch), b(args, args.b, work.batch);
             for (int step = 0; step < work.steps; ++step) {
                 const int k = work.k_begin + step * BK;
                 ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
@@ -207,7 +205,7 @@ struct KMajor {
         const uint32_t b_lane = ring + (BM + col) * kRowBytes + col % kSwizzle * kChunk;
         const uint32_t first_chunk = group % kSetGroups * kTurns * kChunk;
 
-        Cursor cursor{group / kSetGroups, 0};
+        Ring<STAGES> cursor{group / kSetGroups, 0};
         int next = cursor.stage;   // the set's next step, counted from the first of this work
         Work work;
         for (int number = 0; take(args, shared, number, work); number = ptx::recompute(number + 1)) {
@@ -244,11 +242,11 @@ struct KMajor {
 
     // Sums lie in shared memory row by row. The quads of a row are permuted, so that the lanes of a warp, LM rows by LN
     // columns, write to 32 banks.
-    static __device__ __forceinline__ int permutation(int row) { return row % LM * (LN / kVec); }
+    static __device__ __forceinline__ int permutation(int row) { return row % LM * (LN / kVector); }
     static __device__ __forceinline__ int place_of(int row, int col) {
-        return (row * kQuadRow + (col / kVec ^ permutation(row))) * kVec + col % kVec;
+        return (row * kQuadRow + (col / kVector ^ permutation(row))) * kVector + col % kVector;
     }
-    static_assert(LM * LN / kVec <= kQuadRow, "a permutation stays within a row");
+    static_assert(LM * LN / kVector <= kQuadRow, "a permutation stays within a row");
 
     static __device__ __forceinline__ float4 sum_groups(const Shared& shared, int quad) {
         float4 sum = shared.sums[0][quad];
@@ -260,7 +258,7 @@ struct KMajor {
     // The epilogue of the quad at this place.
     static __device__ __forceinline__ void store_quad(const GemmArgs& args, const Epilogue& epilogue, const Work& work, int quad,
                                                       float4 sum) {
-        const int row = quad / kQuadRow, col = (quad % kQuadRow ^ permutation(row)) * kVec;
+        const int row = quad / kQuadRow, col = (quad % kQuadRow ^ permutation(row)) * kVector;
         epilogue.store_vector(args, work.row + row, work.col + col, sum);
     }
 
@@ -280,7 +278,9 @@ struct KMajor {
         const int slice = static_cast<int>(ptx::cluster_rank()), last = kQuads * (slice + 1) / args.split_k;
 #pragma unroll 1
         for (int quad = kQuads * slice / args.split_k + thread; quad < last; quad += kMathThreads)
-            store_quad(args, epilogue, work, quad, sum_slices(&shared.sums[0][quad], args.split_k));
+            store_quad(args, epilogue, work, quad, sum_of_slices<kAhead>(args.split_k, [&](int of) {
+                return ptx::load_cluster_vector(ptx::cluster_address(&shared.sums[0][quad], of));
+            }));
         ptx::cluster_sync();   // no block leaves while another reads its sums
     }
 
@@ -307,23 +307,6 @@ struct KMajor {
             }
         });
     }
-
-    // The same quad of all blocks of the cluster; several are on their way at a time.
-    static __device__ __forceinline__ float4 sum_slices(const float4* mine, int slices) {
-        constexpr int kAhead = 4;
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-        for (int first = 0; first < slices; first += kAhead) {
-            float4 part[kAhead];
-#pragma unroll
-            for (int i = 0; i < kAhead; ++i)
-                if (first + i < slices) part[i] = ptx::load_cluster_vector(ptx::cluster_address(mine, first + i));
-#pragma unroll
-            for (int i = 0; i < kAhead; ++i)
-                if (first + i < slices) add(sum, part[i]);
-        }
-        return sum;
-    }
 };
 
 }  // namespace ffma_gemm
@@ -345,8 +328,8 @@ FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, 4, 8, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, 4, 8, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, 2, 6, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, 1, 5, Cut::kCluster)
-FFMA_KMAJOR(ffma_kmajor_64x64_stream_sm90, 64, 64, 8, 4, 8, Cut::kStream)
-FFMA_KMAJOR(ffma_kmajor_128x64_stream_sm90, 128, 64, 8, 2, 6, Cut::kStream)
-FFMA_KMAJOR(ffma_kmajor_128x128_stream_sm90, 128, 128, 8, 1, 5, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_64x64_stream_k_sm90, 64, 64, 8, 4, 8, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x64_stream_k_sm90, 128, 64, 8, 2, 6, Cut::kStream)
+FFMA_KMAJOR(ffma_kmajor_128x128_stream_k_sm90, 128, 128, 8, 1, 5, Cut::kStream)
 
 #endif  // sm_90a

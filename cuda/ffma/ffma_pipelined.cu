@@ -11,8 +11,11 @@
 //   - bias, activation and residual are applied to the sums before they are stored.
 //
 // Traffic and arithmetic per load are those of rung 14 for the same tile.
-#include "../common/async_pipeline.cuh"
-#include "ffma_tile.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../pipeline/async_pipeline.cuh"
+#include "../ptx/cluster.cuh"
+#include "../scheduler/tiles.cuh"
+#include "thread_tile.cuh"
 
 namespace ffma_gemm {
 
@@ -21,12 +24,12 @@ struct Pipelined {
     using Pipeline = AsyncPipeline<BM, BN, BK, WM, WN, TM, TN, STAGES, Walk::kShortSide>;
     using Thread = typename Pipeline::Thread;
     static constexpr int kThreads = Pipeline::kThreads;
-    static constexpr int kQuads = TM * TN / kVec;              // 16-byte vectors of a thread's outputs
+    static constexpr int kQuads = TM * TN / kVector;              // 16-byte vectors of a thread's outputs
     static constexpr bool kDown = TM < TN;                     // the outer product goes down columns, or along rows
     static constexpr int kRingBytes = sizeof(typename Pipeline::Shared), kResultBytes = kQuads * kThreads * sizeof(float4);
     static constexpr int kSharedBytes = kRingBytes > kResultBytes ? kRingBytes : kResultBytes;   // one after the other
-    static constexpr int kPieceQuads = kDown ? kVec : 1;       // quads that make up whole 16-byte pieces of rows
-    static_assert((kDown ? TM : TN) % kVec == 0, "quads lie within a thread's outputs");
+    static constexpr int kPieceQuads = kDown ? kVector : 1;       // quads that make up whole 16-byte pieces of rows
+    static_assert((kDown ? TM : TN) % kVector == 0, "quads lie within a thread's outputs");
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -44,13 +47,13 @@ struct Pipelined {
 
     // Quad v of a thread's outputs: four neighbours in the direction of the outer product, in swapped pairs. The swap
     // makes the compiler give accumulators the registers of the other bank than the operands that they meet:
-    // ffma_tile.cuh has the reason.
+    // ThreadTile::quad() in thread_tile.cuh has the reason.
     static __device__ __forceinline__ float4 quad(const Thread& acc, int v) {
         if (kDown) {
-            const int i = v / TN * kVec, j = v % TN;
+            const int i = v / TN * kVector, j = v % TN;
             return make_float4(acc.sum[i + 1][j], acc.sum[i][j], acc.sum[i + 3][j], acc.sum[i + 2][j]);
         }
-        const int i = v / (TN / kVec), j = v % (TN / kVec) * kVec;
+        const int i = v / (TN / kVector), j = v % (TN / kVector) * kVector;
         return make_float4(acc.sum[i][j + 1], acc.sum[i][j], acc.sum[i][j + 3], acc.sum[i][j + 2]);
     }
 
@@ -70,15 +73,13 @@ struct Pipelined {
             float4 q[kPieceQuads];
             sum_slices(args, mine + v * kThreads, q);
             if constexpr (kDown) {
-                const int first_row = row + Thread::row_of(v / TN * kVec), first_col = col + Thread::col_of(v % TN);
-                const float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y),
-                                       make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
-                                       make_float4(q[0].w, q[1].w, q[2].w, q[3].w),
-                                       make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+                const int first_row = row + Thread::row_of(v / TN * kVector), first_col = col + Thread::col_of(v % TN);
+                float4 rows[kVector];
+                rows_of_piece(q, rows);
                 epilogue.store_rows(args, first_row, first_col, rows);
             } else {
-                epilogue.store_vector(args, row + Thread::row_of(v / (TN / kVec)),
-                                      col + Thread::col_of(v % (TN / kVec) * kVec),
+                epilogue.store_vector(args, row + Thread::row_of(v / (TN / kVector)),
+                                      col + Thread::col_of(v % (TN / kVector) * kVector),
                                       make_float4(q[0].y, q[0].x, q[0].w, q[0].z));
             }
         }
@@ -87,6 +88,7 @@ struct Pipelined {
 #endif
     }
 
+    // Like sum_over_cluster(), whose code the compiler arranges otherwise in three of these kernels.
     static __device__ __forceinline__ void sum_slices(const GemmArgs& args, const float4* mine, float4 (&q)[kPieceQuads]) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (args.split_k > 1) {

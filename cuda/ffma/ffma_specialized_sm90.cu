@@ -9,16 +9,26 @@
 // reads a step of k, 95.5 % at best (64 to 4, 94.1 %, in the smaller tile). What is then left to lose are register-bank
 // conflicts, of which ThreadTile::quad() says how the epilogue keeps them out of the main loop, and reads in clumps.
 // Operands. Producers take issue slots, too: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
-// scheduler with a producer warp. Aligned operands are therefore left to the copy engine (Copied), one instruction a tile;
-// what is contiguous along k is then turned in shared memory. There is a kernel for each of the four layouts. Any other
+// scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile;
+// what is contiguous along k is then transposed in shared memory. There is a kernel for each of the four layouts. Any other
 // operand, a misaligned view for example, goes through the producers' registers (Loaded).
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
 // a byte and 2 TB/s with the smaller tile.
 //
 // Blocks are persistent, one a multiprocessor, and take every gridDim.x-th tile of the whole waves. The k of all other tiles is
-// shared equally among them: stream_k.cuh. No second launch, the same bits every time.
-#include "../common/stream_k.cuh"
+// shared equally among them: scheduler/stream_k.cuh. No second launch, the same bits every time.
+#include "../epilogue/epilogue.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/stream_k.cuh"
+#include "../scheduler/tiles.cuh"
 #include "copied_tile.cuh"
+#include "lanes.cuh"
+#include "thread_tile.cuh"
+#include "tile_loader.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -33,22 +43,22 @@ struct Loaded {
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
 };
 
-// By the copy engine. An operand that is contiguous along k is turned.
-template <bool A_TURNED, bool B_TURNED>
+// By TMA. An operand that is contiguous along k is transposed in shared memory.
+template <bool A_TRANSPOSED, bool B_TRANSPOSED>
 struct Copied {
     static constexpr bool kCopied = true;
-    static constexpr int kArrivals = A_TURNED || B_TURNED ? kWarp : 1;   // every lane that turned, or the one that asked
+    static constexpr int kArrivals = A_TRANSPOSED || B_TRANSPOSED ? kWarp : 1;   // every lane that transposed, or the one that asked
     static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
     const CUtensorMap& a;
     const CUtensorMap& b;
 
     template <int BM, int BK>
     static __device__ __forceinline__ int rotation_a(int row) {
-        return CopiedTile<BM, BK, A_TURNED>::rotation(row);
+        return CopiedTile<BM, BK, A_TRANSPOSED>::rotation(row);
     }
     template <int BN, int BK>
     static __device__ __forceinline__ int rotation_b(int col) {
-        return CopiedTile<BN, BK, B_TURNED>::rotation(col);
+        return CopiedTile<BN, BK, B_TRANSPOSED>::rotation(col);
     }
 };
 
@@ -65,11 +75,11 @@ struct Specialized {
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
-    static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;   // of each thread before they are dealt out anew
+    static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are redistributed
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
-    static constexpr int kQuads = TM * TN / kVec;   // of a thread
+    static constexpr int kQuads = TM * TN / kVector;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
-    using Finish = stream_k::Finish<kMathThreads, kQuads, kVec, kMathBarrier>;
+    using Finish = stream_k::Finish<kMathThreads, kQuads, kVector, kMathBarrier>;
     static_assert(FEED::kCopied || FEED::kArrivals == kProducers, "every producer arrives");
     static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
@@ -81,7 +91,7 @@ struct Specialized {
             float b[BK][BN];
         } stages[STAGES];
         float4 sums[kQuads][kMathThreads];
-        uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be turned have arrived
+        uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be transposed have arrived
         int number;                                          // that this block drew
 
         // After the last tile the stages are free.
@@ -91,19 +101,7 @@ struct Specialized {
         }
     };
     static constexpr int kSharedBytes = sizeof(Shared);
-    static_assert(kSharedBytes <= 227 * 1024, "what a block may have");
-
-    // A place in the ring and the parity of its current round.
-    struct Cursor {
-        int stage = 0;
-        uint32_t parity = 0;
-        __device__ __forceinline__ void advance() {
-            if (++stage == STAGES) {
-                stage = 0;
-                parity ^= 1;
-            }
-        }
-    };
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
 
     static __device__ __forceinline__ void run(const GemmArgs& args, Shared& shared, const FEED& feed) {
         if (threadIdx.x == 0) {
@@ -116,7 +114,7 @@ struct Specialized {
             ptx::fence_mbarrier_init();
         }
         __syncthreads();
-        if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may write an operand anew
+        if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may repack an operand
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
             produce(args, shared, threadIdx.x - kMathThreads, feed);
@@ -127,14 +125,14 @@ struct Specialized {
     }
 
     // Each producer warp has a stage of the ring for itself.
-    template <bool A_TURNED, bool B_TURNED>
+    template <bool A_TRANSPOSED, bool B_TRANSPOSED>
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread,
-                                                   const Copied<A_TURNED, B_TURNED>& feed) {
+                                                   const Copied<A_TRANSPOSED, B_TRANSPOSED>& feed) {
         static_assert(STAGES == kProducers / kWarp, "a warp a stage");
-        using TileA = CopiedTile<BM, BK, A_TURNED>;
-        using TileB = CopiedTile<BN, BK, B_TURNED>;
+        using TileA = CopiedTile<BM, BK, A_TRANSPOSED>;
+        using TileB = CopiedTile<BN, BK, B_TRANSPOSED>;
         constexpr uint32_t kBytesA = sizeof(Shared::Stage::a), kBytesB = sizeof(Shared::Stage::b);
-        constexpr uint32_t kRawBytes = (A_TURNED ? kBytesA : 0) + (B_TURNED ? kBytesB : 0);
+        constexpr uint32_t kRawBytes = (A_TRANSPOSED ? kBytesA : 0) + (B_TRANSPOSED ? kBytesB : 0);
         const int stage = thread / kWarp, lane = thread % kWarp;
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, shared, grid);
@@ -155,17 +153,17 @@ struct Specialized {
                     if (kRawBytes > 0) ptx::mbarrier_arrive_expect_bytes(raw, kRawBytes);
                     if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
                     else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
-                    TileA::copy(tile_a, feed.a, A_TURNED ? raw : full, work.row, step * BK,
+                    TileA::copy(tile_a, feed.a, A_TRANSPOSED ? raw : full, work.row, step * BK,
                                 BatchCoordinates(args, args.a, work.batch));
-                    TileB::copy(tile_b, feed.b, B_TURNED ? raw : full, work.col, step * BK,
+                    TileB::copy(tile_b, feed.b, B_TRANSPOSED ? raw : full, work.col, step * BK,
                                 BatchCoordinates(args, args.b, work.batch));
                 }
                 if (kRawBytes > 0) {
                     ptx::mbarrier_wait(raw, parity);
-                    if (A_TURNED && B_TURNED) CopiedTile<BM + BN, BK, true>::turn(tile_a, lane);   // B's bands follow A's
-                    else if (A_TURNED) TileA::turn(tile_a, lane);
-                    else TileB::turn(tile_b, lane);
-                    ptx::fence_async_proxy();   // before the copy engine writes here again
+                    if (A_TRANSPOSED && B_TRANSPOSED) CopiedTile<BM + BN, BK, true>::transpose(tile_a, lane);   // B's bands follow A's
+                    else if (A_TRANSPOSED) TileA::transpose(tile_a, lane);
+                    else TileB::transpose(tile_b, lane);
+                    ptx::fence_async_proxy();   // before TMA writes here again
                     ptx::mbarrier_arrive(full);
                 }
                 parity ^= 1;
@@ -193,7 +191,7 @@ struct Specialized {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, shared, grid);
         stream_k::Piece piece;
-        Cursor cursor;
+        Ring<STAGES> cursor;
         for (int number = 0; schedule.take(number, piece); ++number) {
             const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
             const int k_begin = piece.begin * BK, k_end = min(args.k, piece.end * BK);
@@ -222,7 +220,7 @@ struct Specialized {
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
         const int warp = thread / kWarp, lane = thread % kWarp;
         const int row = first_row(warp, lane), col = first_col(warp, lane);
-        Cursor cursor;
+        Ring<STAGES> cursor;
         for (int number = 0;; number = ptx::recompute(number + 1)) {   // all registers but its own are the tile's
             const TileGrid grid = TileGrid::of<BM, BN>(args);
             stream_k::Piece piece;
@@ -241,20 +239,20 @@ struct Specialized {
 
     // The first output of a thread in the tile.
     static __device__ __forceinline__ int first_row(int warp, int lane) {
-        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
+        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
     }
     static __device__ __forceinline__ int first_col(int warp, int lane) {
-        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
     }
 
-    template <bool A_TURNED, bool B_TURNED>
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
-                                                      int col, int lane, const Copied<A_TURNED, B_TURNED>*) {
-        multiply_stages<CopiedTile<BM, BK, A_TURNED>, CopiedTile<BN, BK, B_TURNED>, BK>(
-            tile, shared, cursor, steps, row, col, lane, [](Cursor& cursor) { cursor.advance(); });
+    template <bool A_TRANSPOSED, bool B_TRANSPOSED>
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
+                                                      int col, int lane, const Copied<A_TRANSPOSED, B_TRANSPOSED>*) {
+        multiply_stages<CopiedTile<BM, BK, A_TRANSPOSED>, CopiedTile<BN, BK, B_TRANSPOSED>, BK>(
+            tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
     }
 
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Cursor& cursor, int steps, int row,
+    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
                                                       int col, int lane, const Loaded*) {
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
         tile.load(0, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
@@ -288,29 +286,23 @@ struct Specialized {
         schedule.take(number, piece);
         const Finish finish(args, schedule, piece, shared.sums, thread);
 #pragma unroll
-        for (int group = 0; group < kQuads / kVec; ++group) {
+        for (int group = 0; group < kQuads / kVector; ++group) {
             float4* place = finish.place(group);
 #pragma unroll
-            for (int i = 0; i < kVec; ++i)
-                place[i * kMathThreads] = tile.quad(group / (TN / kVec) * kVec, group % (TN / kVec) * kVec + i);
+            for (int i = 0; i < kVector; ++i)
+                place[i * kMathThreads] = tile.quad(group / (TN / kVector) * kVector, group % (TN / kVector) * kVector + i);
         }
         const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
-        finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVec]) {
-            const int row = first_row(warp, lane) + group / (TN / kVec) * LM * kVec;
-            const int col = first_col(warp, lane) + group % (TN / kVec) * LN * kVec;
-            // Four columns become four rows, as quad() turned them.
-            float4 rows[] = {make_float4(q[0].y, q[1].y, q[2].y, q[3].y), make_float4(q[0].x, q[1].x, q[2].x, q[3].x),
-                             make_float4(q[0].w, q[1].w, q[2].w, q[3].w), make_float4(q[0].z, q[1].z, q[2].z, q[3].z)};
+        finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVector]) {
+            const int row = first_row(warp, lane) + group / (TN / kVector) * LM * kVector;
+            const int col = first_col(warp, lane) + group % (TN / kVector) * LN * kVector;
+            float4 rows[kVector];
             if constexpr (FEED::kCopied) {
-                rotate_back(rows, FEED::template rotation_a<BM, BK>(row));
-#pragma unroll
-                for (int i = 0; i < kVec; ++i) {
-                    float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
-                    rotate_back(x, FEED::template rotation_b<BN, BK>(col));
-                    rows[i] = make_float4(x[0], x[1], x[2], x[3]);
-                }
+                rows_of_transposed_piece(q, FEED::template rotation_a<BM, BK>(row), FEED::template rotation_b<BN, BK>(col), rows);
+            } else {
+                rows_of_piece(q, rows);
             }
             epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
         });
@@ -331,28 +323,28 @@ struct Specialized {
 
 // The tensor maps are of rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of
 // k, and all rows of the tile.
-#define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TURNED, B_TURNED)                                               \
-    enum : int {                                                                                            \
-        NAME##_shared =                                                                                     \
-            ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kSharedBytes     \
-    };                                                                                                      \
-    extern "C" __global__ void __launch_bounds__(                                                           \
-        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>::kThreads), 1)       \
-        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,              \
-             const __grid_constant__ CUtensorMap map_b) {                                                   \
-        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                     \
-        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TURNED, B_TURNED>>;       \
-        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                \
+#define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)                                               \
+    enum : int {                                                                                                    \
+        NAME##_shared =                                                                                             \
+            ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>::kSharedBytes     \
+    };                                                                                                              \
+    extern "C" __global__ void __launch_bounds__(                                                                   \
+        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>::kThreads), 1)       \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                      \
+             const __grid_constant__ CUtensorMap map_b) {                                                           \
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                             \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>;       \
+        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                        \
     }
 
 #define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                          \
     FFMA_LOADED(ffma_specialized_##SIZE##_sm90, BM, BN, TM, TN)                         \
     FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)         \
-    FFMA_COPIED(ffma_specialized_##SIZE##_nt_sm90, BM, BN, TM, TN, true, true)          \
     FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false)        \
     FFMA_COPIED(ffma_specialized_##SIZE##_tt_sm90, BM, BN, TM, TN, false, true)
 
 FFMA_SPECIALIZED(128x256, 128, 256, 8, 16)
+FFMA_COPIED(ffma_specialized_128x256_nt_sm90, 128, 256, 8, 16, true, true)
 FFMA_SPECIALIZED(128x128, 128, 128, 8, 8)
 
 #endif  // sm_90a

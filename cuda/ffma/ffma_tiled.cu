@@ -2,14 +2,18 @@
 //
 // One block computes one BM × BN tile of one matrix over one slice of k. While it multiplies tile t of A and B out of
 // shared memory it already holds tile t + 1 in registers, so a step of BK costs one barrier; two tile buffers are
-// enough. The loader (ffma_tile.cuh) takes operands 16 bytes at a time along whichever dimension is contiguous, transposing
+// enough. The loader (tile_loader.cuh) takes operands 16 bytes at a time along whichever dimension is contiguous, transposing
 // in registers where that is k, and element by element where nothing is aligned.
 //
 // A thread computes TM × TN outputs: TM·TN FFMA for (TM + TN) / 4 16-byte reads of shared memory. 8 × 16 gives 128 to
 // 6, so 95 % of the issue slots can be FFMA; smaller thread tiles trade that for more blocks. Small tiles give each
 // step of k to WARPS_K groups of warps, which keeps 8 × 8 outputs a thread where the tile alone has too few; the
 // groups' sums meet in shared memory. Few tiles and a long k: a cluster of split_k blocks shares a tile.
-#include "ffma_tile.cuh"
+#include "../scheduler/tiles.cuh"
+#include "lanes.cuh"
+#include "store_tile.cuh"
+#include "thread_tile.cuh"
+#include "tile_loader.cuh"
 
 namespace ffma_gemm {
 
@@ -39,11 +43,11 @@ struct Tiled {
         const int thread = threadIdx.x;
         const int group = thread / kGroup, in_group = thread % kGroup;
         const int warp = in_group / kWarp, lane = thread % kWarp;
-        const int row = warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVec;
-        const int col = warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVec;
+        const int row = warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
+        const int col = warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
         const int first_step = group * kSteps;
-        const int row_at = row ^ chunk_swizzle<BM>(first_step) * kVec;   // where the group finds them in the tiles
-        const int col_at = col ^ chunk_swizzle<BN>(first_step) * kVec;
+        const int row_at = row ^ chunk_swizzle<BM>(first_step) * kVector;   // where the group finds them in the tiles
+        const int col_at = col ^ chunk_swizzle<BN>(first_step) * kVector;
 
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const WorkUnit work = work_unit<BM, BN>(args, grid, blockIdx.x);

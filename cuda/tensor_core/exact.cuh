@@ -14,13 +14,11 @@
 // look at the rest of both operands (their signs, zeros, infinities) often tells that no product to come can change an Inf.
 #pragma once
 
-#include "../common/epilogue.cuh"
-#include "../common/gemm_args.cuh"
-#include "../common/ptx.cuh"
+#include "../ptx/execution.cuh"
+#include "../ptx/machine.cuh"
 
 namespace {
 
-constexpr int kWarp = 32;
 constexpr float kNaN = __builtin_nanf("");
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823466e+38f; }

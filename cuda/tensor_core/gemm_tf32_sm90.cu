@@ -1,7 +1,7 @@
 // TF32 GEMM on Hopper's tensor cores: one product a result, for those who ask for TF32 (`Precision::Tf32`).
 //
-// The frame is the one of the FP32-grade kernel (pipeline_sm90.cuh) without its splitting. Operands are rounded to TF32
-// to nearest by the copy engine: the tensor maps have the type TFLOAT32, where the FP32-grade kernel has FLOAT32. The
+// The frame is the one of the FP32-grade kernel (frame_sm90.cuh) without its splitting. Operands are rounded to TF32
+// to nearest by TMA: the tensor maps have the type TFLOAT32, where the FP32-grade kernel has FLOAT32. The
 // tensor core alone would truncate, which is biased: rounded products err by 2.9e-4 of a normal sum's size, truncated
 // ones by 7e-4, all in one direction.
 //
@@ -9,7 +9,7 @@
 //   TT, NN    R is MN-major, so its fragments pass through registers
 //   TN        S is MN-major as well; seven converter warps transpose its tiles
 //
-// 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from the copy engine
+// 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from TMA
 // and gives 64 KB of S (each consumer reads all of it) and 16 KB of R: 128 KB, exactly what it can move in that time.
 // Accumulation stays in the tensor core for all of k: its truncation, 2⁻²⁴ of the sum an addition of 8 products, is far
 // below TF32's own rounding.
@@ -17,7 +17,13 @@
 // Non-finite numbers. Inf and NaN pass through the product as IEEE says, but rounding may turn a number near FLT_MAX
 // into Inf: sums that are not finite are recomputed in FP32, as in the FP32-grade kernel.
 
-#include "pipeline_sm90.cuh"
+#include "../pipeline/ring.cuh"
+#include "../pipeline/tma_tiles.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/wgmma.cuh"
+#include "frame_sm90.cuh"
+#include "layout_sm90.cuh"
+#include "register_operand_sm90.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -42,20 +48,20 @@ struct Consumer {
 
     // Waits for the stage under the cursors.
     __device__ __forceinline__ void wait() const {
-        ptx::mbarrier_wait(shared.raw_full(raw.slot), raw.phase);
-        if constexpr (CONFIG::HEADS) ptx::mbarrier_wait(shared.converted_full(converted.slot), converted.phase);
+        ptx::mbarrier_wait(shared.raw_full(raw.stage), raw.parity);
+        if constexpr (CONFIG::HEADS) ptx::mbarrier_wait(shared.converted_full(converted.stage), converted.parity);
     }
     __device__ __forceinline__ uint64_t s() const {
-        const char* tile = CONFIG::HEADS ? shared.converted(converted.slot) : shared.s(raw.slot);
+        const char* tile = CONFIG::HEADS ? shared.converted(converted.stage) : shared.s(raw.stage);
         return ptx::wgmma_descriptor_swizzle128(ptx::shared_address(tile));
     }
     __device__ __forceinline__ uint64_t r() const {   // this warpgroup's 64 rows
-        constexpr int kWarps = kWarpgroup / kWarp, kHalf = kConsumerRows * kTileRow;
-        return ptx::wgmma_descriptor_swizzle128(ptx::shared_address(shared.r(raw.slot) + place.warp / kWarps * kHalf));
+        constexpr int kWarps = kWarpgroup / kWarp, kHalf = kWgmmaRows * kTileRow;
+        return ptx::wgmma_descriptor_swizzle128(ptx::shared_address(shared.r(raw.stage) + place.warp / kWarps * kHalf));
     }
     // Gives a stage back to the feeders.
     __device__ __forceinline__ void release(int raw_slot, int converted_slot) const {
-        release_raw<CONFIG>(place, shared.raw_empty(raw_slot));
+        release_stage<CONFIG::MULTICAST>(shared.raw_empty(raw_slot), place.lane, place.lane);
         if constexpr (CONFIG::HEADS) {
             if (place.lane == 0) ptx::mbarrier_arrive(shared.converted_empty(converted_slot));
         }
@@ -65,7 +71,7 @@ struct Consumer {
         if constexpr (CONFIG::HEADS) converted.advance();
     }
     __device__ __forceinline__ void fetch(Fragments& fragments) const {
-        visit_fragments<CONFIG>(shared.r(raw.slot), place, [&](int step, int part, float x) {
+        visit_fragments<CONFIG>(shared.r(raw.stage), place, [&](int step, int part, float x) {
             fragments[step][part] = __float_as_uint(x);
         });
     }
@@ -74,7 +80,7 @@ struct Consumer {
     __device__ __forceinline__ void step(float (&sum)[CONFIG::ACCUMULATORS], const Fragments& now, Fragments& next,
                                          bool more) {
         const uint64_t s_tile = s();
-        const int raw_slot = raw.slot, converted_slot = converted.slot;
+        const int raw_slot = raw.stage, converted_slot = converted.stage;
         ptx::wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) ptx::wgmma_tf32(sum, now[step], s_tile + step * kStep, true);
@@ -106,8 +112,8 @@ struct Consumer {
                 ptx::wgmma_commit();
                 ptx::wgmma_wait<1>();
                 if (stage > 0) release(raw_before, converted_before);
-                raw_before = raw.slot;
-                converted_before = converted.slot;
+                raw_before = raw.stage;
+                converted_before = converted.stage;
                 advance();
             }
             ptx::wgmma_wait<0>();
@@ -138,10 +144,9 @@ struct Consumer {
     }
 
 // Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
-GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_nt, 128, 256, Major::kK, Major::kK, false, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x256_pair_tt, 128, 256, Major::kRows, Major::kK, false, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_256x128_pair_nn, 128, 256, Major::kRows, Major::kK, true, 2)
-GEMM_TF32_SM90(gemm_tf32_sm90_128x128_pair_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x256_2cta_nt, 128, 256, Major::kK, Major::kK, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_128x256_2cta_tt, 128, 256, Major::kRows, Major::kK, false, 2)
+GEMM_TF32_SM90(gemm_tf32_sm90_256x128_2cta_nn, 128, 256, Major::kRows, Major::kK, true, 2)
 
 // Problems with few tiles: a cluster of split_k blocks cuts k.
 GEMM_TF32_SM90(gemm_tf32_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)

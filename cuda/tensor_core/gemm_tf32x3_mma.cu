@@ -16,9 +16,12 @@
 // additions of promotion.
 // With one product instead of three (Precision::Tf32) operands are rounded to TF32 and sums stay in the tensor core.
 //
-// Launch. One block a unit, units = ⌈m / BM⌉ · ⌈n / BN⌉ · batch in the order of ffma_tile.cuh.
+// Launch. One block a unit, units = ⌈m / BM⌉ · ⌈n / BN⌉ · batch in the order of scheduler/tiles.cuh.
 
-#include "../ffma/ffma_tile.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/mma.cuh"
+#include "../scheduler/tiles.cuh"
 #include "exact.cuh"
 #include "split.cuh"
 
@@ -62,7 +65,7 @@ struct Tile {
 template <int ROWS, bool ALONG_K, int THREADS>
 struct Copies {
     using Shape = Tile<ROWS, ALONG_K>;
-    static constexpr int kChunks = Shape::LINE / ffma_gemm::kVec;          // of a line
+    static constexpr int kChunks = Shape::LINE / kVector;          // of a line
     static constexpr int kVectorLines = THREADS / kChunks;                 // lines that the block copies at once
     static constexpr int kVectorTurns = Shape::LINES / kVectorLines;
     static constexpr int kWordLanes = Shape::LINE < THREADS ? Shape::LINE : THREADS;
@@ -78,7 +81,7 @@ struct Copies {
     int rows_left;                  // rows of the operand from the tile's first
     bool vectors;
 
-    __device__ __forceinline__ Copies(const ffma_gemm::Source& source, bool vectors_, int first_row, int first_k)
+    __device__ __forceinline__ Copies(const Source& source, bool vectors_, int first_row, int first_k)
         : line_stride(ALONG_K ? source.row_stride : source.k_stride),
           along_stride(ALONG_K ? source.k_stride : source.row_stride),
           step(BK * source.k_stride),
@@ -86,7 +89,7 @@ struct Copies {
           vectors(vectors_) {
         const int thread = threadIdx.x;
         line = vectors ? thread / kChunks : thread / kWordLanes;
-        along = vectors ? thread % kChunks * ffma_gemm::kVec : thread % kWordLanes;
+        along = vectors ? thread % kChunks * kVector : thread % kWordLanes;
         next = source.data + first_row * source.row_stride + first_k * source.k_stride + line * line_stride +
                along * along_stride;
     }
@@ -103,8 +106,8 @@ struct Copies {
 
 private:
     static __device__ __forceinline__ float* place(char* tile, int line, int along) {
-        const int chunk = along / ffma_gemm::kVec ^ Shape::swizzle(line);
-        return reinterpret_cast<float*>(tile + line * Shape::LINE_BYTES + chunk * kChunk) + along % ffma_gemm::kVec;
+        const int chunk = along / kVector ^ Shape::swizzle(line);
+        return reinterpret_cast<float*>(tile + line * Shape::LINE_BYTES + chunk * kChunk) + along % kVector;
     }
     __device__ __forceinline__ int lines_left(int k_left) const { return (ALONG_K ? rows_left : k_left) - line; }
     __device__ __forceinline__ int along_left(int k_left) const { return (ALONG_K ? k_left : rows_left) - along; }
@@ -113,18 +116,18 @@ private:
     template <bool INSIDE>
     __device__ __forceinline__ void start_vectors(char* tile, int k_left) const {
         char* to = reinterpret_cast<char*>(place(tile, line, along));
-        const int valid = min(max(along_left(k_left), 0), ffma_gemm::kVec);
+        const int valid = min(max(along_left(k_left), 0), kVector);
 #pragma unroll
         for (int turn = 0; turn < kVectorTurns; ++turn) {
             const int skip = turn * kVectorLines;
-            const int here = INSIDE ? ffma_gemm::kVec : skip < lines_left(k_left) ? valid : 0;
+            const int here = INSIDE ? kVector : skip < lines_left(k_left) ? valid : 0;
             const float* from = next + skip * line_stride;
             float* chunk = reinterpret_cast<float*>(to + skip * Shape::LINE_BYTES);
-            if (INSIDE || here == ffma_gemm::kVec) {
+            if (INSIDE || here == kVector) {
                 ptx::cp_async_16(chunk, from);
             } else {   // the operand ends within these 16 bytes, or before them
 #pragma unroll
-                for (int word = 0; word < ffma_gemm::kVec; ++word) {
+                for (int word = 0; word < kVector; ++word) {
                     if (word < here) ptx::cp_async_4(chunk + word, from + word); else chunk[word] = 0.0f;
                 }
             }
@@ -236,15 +239,15 @@ __device__ __forceinline__ void multiply(typename SHAPE::Sums& sums, const char*
 
 // The sums of one tile over one slice of k.
 template <typename SHAPE, bool A_ALONG_K, bool B_ALONG_K>
-__device__ __forceinline__ void accumulate(const GemmArgs& args, const ffma_gemm::WorkUnit& work, char* shared,
+__device__ __forceinline__ void accumulate(const GemmArgs& args, const WorkUnit& work, char* shared,
                                            int warp_row, int warp_col, typename SHAPE::Sums& sums) {
     using TileA = Tile<SHAPE::BM, A_ALONG_K>;
     using TileB = Tile<SHAPE::BN, B_ALONG_K>;
     const bool a_vectors = args.a_access == kRowVector || args.a_access == kColVector;
     const bool b_vectors = args.b_access == kRowVector || args.b_access == kColVector;
-    Copies<SHAPE::BM, A_ALONG_K, SHAPE::THREADS> a(ffma_gemm::Source::of_a(args, work.batch), a_vectors, work.row,
+    Copies<SHAPE::BM, A_ALONG_K, SHAPE::THREADS> a(Source::of_a(args, work.batch), a_vectors, work.row,
                                                    work.k_begin);
-    Copies<SHAPE::BN, B_ALONG_K, SHAPE::THREADS> b(ffma_gemm::Source::of_b(args, work.batch), b_vectors, work.col,
+    Copies<SHAPE::BN, B_ALONG_K, SHAPE::THREADS> b(Source::of_b(args, work.batch), b_vectors, work.col,
                                                    work.k_begin);
     const int group = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
     const int a_at = TileA::fragment(warp_row, group, quad), b_at = TileB::fragment(warp_col, group, quad);
@@ -303,16 +306,16 @@ __device__ __forceinline__ void visit_sums(typename SHAPE::Sums& sums, int row, 
 
 // Recomputes the sums that are not finite; (row, col) is the place of the warp's first.
 template <typename SHAPE>
-__device__ __forceinline__ void repair(const GemmArgs& args, const ffma_gemm::WorkUnit& work, int row, int col,
+__device__ __forceinline__ void repair(const GemmArgs& args, const WorkUnit& work, int row, int col,
                                        typename SHAPE::Sums& sums) {
     constexpr int kPart = 4, kAhead = 1, kFlight = 1;   // more would cost the kernel registers
     if (all_finite(reinterpret_cast<FlatSums<SHAPE>&>(sums))) return;
-    const auto operand = [&](const ffma_gemm::Source& from) {
+    const auto operand = [&](const Source& from) {
         const float* data = from.data + work.k_begin * from.k_stride;
         return ExactOperand{data, from.row_stride, from.k_stride, from.rows, from.along_k() && from.vectors(), false};
     };
-    const ExactOperand a = operand(ffma_gemm::Source::of_a(args, work.batch));
-    const ExactOperand b = operand(ffma_gemm::Source::of_b(args, work.batch));
+    const ExactOperand a = operand(Source::of_a(args, work.batch));
+    const ExactOperand b = operand(Source::of_b(args, work.batch));
     visit_sums<SHAPE, kPart>(sums, row, col, [&](int first_row, int first_col, float (&x)[kPart]) {
         const auto row_of = [&](int half, int group) { return first_row + half * 8 + group; };
         unsigned of_a = kUnseen;   // rows change from part to part
@@ -356,8 +359,8 @@ __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, 
 template <typename SHAPE>
 __device__ __forceinline__ void gemm(const GemmArgs& args) {
     extern __shared__ __align__(128) char shared[];
-    const ffma_gemm::TileGrid grid = ffma_gemm::TileGrid::of<SHAPE::BM, SHAPE::BN>(args);
-    const ffma_gemm::WorkUnit work = ffma_gemm::work_unit<SHAPE::BM, SHAPE::BN>(args, grid, blockIdx.x);
+    const TileGrid grid = TileGrid::of<SHAPE::BM, SHAPE::BN>(args);
+    const WorkUnit work = work_unit<SHAPE::BM, SHAPE::BN>(args, grid, blockIdx.x);
     const int warp = threadIdx.x / kWarp, group = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
     const int warp_row = warp / SHAPE::WARPS_N * SHAPE::WM, warp_col = warp % SHAPE::WARPS_N * SHAPE::WN;
     const bool a_along_k = args.a_access != kColVector && args.a_access != kColScalar;

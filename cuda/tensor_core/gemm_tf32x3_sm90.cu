@@ -7,8 +7,8 @@
 // (tail·tail, about 2⁻²³ of a·b, is taken only in short sums, where nothing larger hides what it leaves out) is summed in the tensor core, small terms first. The tensor core truncates when it adds, so a sum never stays in it
 // for longer than one stage of k: after 32 steps of k it is added to FP32 registers with round to nearest.
 //
-// The roles of the warps, the rings and the stores are pipeline_sm90.cuh's. R's fragments are split on their way into
-// registers. For a K-major S the tile that the copy engine brings is already its head, because wgmma ignores the low 13
+// The roles of the warps, the rings and the stores are frame_sm90.cuh's. R's fragments are split on their way into
+// registers. For a K-major S the tile that TMA brings is already its head, because wgmma ignores the low 13
 // bits of a word, and seven converter warps write the tail beside it; an MN-major S (TN, and NN with few columns) they
 // transpose as well.
 //
@@ -16,7 +16,7 @@
 //   warpgroups 2, 3   consumers of 64 × BN each: split R, 12 wgmma a stage, promote, store  216 registers
 //
 // Per stage of 32 k, 128 × 128: 32 KB come in; shared memory moves 96 KB for wgmma's reads of S (64 rows use 4 KB a
-// k8 step), 16 KB of fragments, 32 KB of splitting, 32 KB from the copy engine, while the tensor cores need 1536
+// k8 step), 16 KB of fragments, 32 KB of splitting, 32 KB from TMA, while the tensor cores need 1536
 // clocks: 176 KB of the 192 KB that shared memory can move in that time, and all of it where S is transposed.
 //
 // Non-finite numbers. The split turns Inf into Inf + NaN, so sums that see one may be NaN where IEEE says Inf; but a
@@ -26,7 +26,14 @@
 // Where k is cut (`split_k` > 1) the slices of one tile are the blocks of a cluster and add their sums through
 // distributed shared memory in the order of the slices: no workspace, no second launch, the same bits every time.
 
-#include "pipeline_sm90.cuh"
+#include "../pipeline/ring.cuh"
+#include "../pipeline/tma_tiles.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/wgmma.cuh"
+#include "frame_sm90.cuh"
+#include "layout_sm90.cuh"
+#include "register_operand_sm90.cuh"
+#include "split.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -95,16 +102,16 @@ struct Consumer {
         raw.advance();
         converted.advance();
         constexpr int64_t kRaw = CONFIG::RAW_BYTES / 16, kConverted = CONFIG::CONVERTED_BYTES / 16;
-        const int64_t next = converted.slot == 0 ? -(CONFIG::SLOTS - 1) * kConverted : kConverted;
+        const int64_t next = converted.stage == 0 ? -(CONFIG::SLOTS - 1) * kConverted : kConverted;
         s_tail += next;
-        s_head += CONFIG::HEADS ? next : raw.slot == 0 ? -(CONFIG::STAGES - 1) * kRaw : kRaw;
+        s_head += CONFIG::HEADS ? next : raw.stage == 0 ? -(CONFIG::STAGES - 1) * kRaw : kRaw;
     }
 
     // Waits for the stage under the cursors and reads this thread's fragments of R.
     __device__ __forceinline__ void fetch(Fragments& fragments) {
-        ptx::mbarrier_wait(shared.raw_full(raw.slot), raw.phase);
-        load_fragments<CONFIG>(shared.r(raw.slot), place, fragments);
-        ptx::mbarrier_wait(shared.converted_full(converted.slot), converted.phase);
+        ptx::mbarrier_wait(shared.raw_full(raw.stage), raw.parity);
+        load_fragments<CONFIG>(shared.r(raw.stage), place, fragments);
+        ptx::mbarrier_wait(shared.converted_full(converted.stage), converted.parity);
     }
 
     // Multiplies the stage whose fragments are in `now`, and fetches the next.
@@ -112,8 +119,8 @@ struct Consumer {
                                          bool more) {
         float acc[CONFIG::ACCUMULATORS];
         multiply<CONFIG, false>(acc, now, s_head, s_tail);
-        uint64_t* raw_empty = shared.raw_empty(raw.slot);
-        uint64_t* converted_empty = shared.converted_empty(converted.slot);
+        uint64_t* raw_empty = shared.raw_empty(raw.stage);
+        uint64_t* converted_empty = shared.converted_empty(converted.stage);
         advance();
         if (more) fetch(next);
         promote(sum, acc, raw_empty, converted_empty);
@@ -124,7 +131,7 @@ struct Consumer {
                                             uint64_t* raw_empty, uint64_t* converted_empty) const {
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(acc);
-        release_raw<CONFIG>(place, raw_empty);
+        release_stage<CONFIG::MULTICAST>(raw_empty, place.lane, place.lane);
         if (place.lane == 0) ptx::mbarrier_arrive(converted_empty);
 #pragma unroll
         for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) sum[i] += acc[i];
@@ -139,8 +146,8 @@ struct Consumer {
             float acc[CONFIG::ACCUMULATORS];
             fetch(now);
             multiply<CONFIG, true>(acc, now, s_head, s_tail);
-            uint64_t* raw_empty = shared.raw_empty(raw.slot);
-            uint64_t* converted_empty = shared.converted_empty(converted.slot);
+            uint64_t* raw_empty = shared.raw_empty(raw.stage);
+            uint64_t* converted_empty = shared.converted_empty(converted.stage);
             advance();
             promote(sum, acc, raw_empty, converted_empty);
         }
@@ -172,10 +179,10 @@ struct Consumer {
     }
 
 // Large problems: clusters of two blocks, neighbours along R, that share each tile of S. Names give the tile of D, m × n.
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nt, 128, 128, Major::kK, Major::kK, false, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tt, 128, 128, Major::kRows, Major::kK, false, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_nn, 128, 128, Major::kRows, Major::kK, true, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_pair_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_nt, 128, 128, Major::kK, Major::kK, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tt, 128, 128, Major::kRows, Major::kK, false, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_nn, 128, 128, Major::kRows, Major::kK, true, 2)
+GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
 
 // Problems with few tiles: a cluster of split_k blocks (1, 2, 4 or 8) cuts k.
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)

@@ -4,7 +4,7 @@
 // neighbours at once: one request of 128 bytes for elements of 4 bytes. No transposition can move fewer bytes.
 // Origin: worklog D, matrixCopy_1. There the matrix is a multiple of the tile; here the tile is cut at the edge.
 // Traffic: each element is read once and written once. Arithmetic: none.
-#include "../common/transpose_args.cuh"
+#include "tile.cuh"
 
 namespace {
 

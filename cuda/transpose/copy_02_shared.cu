@@ -5,7 +5,7 @@
 // memory pays it too.
 // Origin: worklog D, matrixCopy_2.
 // Traffic: each element is read once and written once, and once each way in shared memory. Arithmetic: none.
-#include "../common/transpose_args.cuh"
+#include "tile.cuh"
 
 namespace {
 

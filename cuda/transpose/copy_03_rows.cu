@@ -11,8 +11,8 @@
 // Origin: this project.
 // Traffic: each element is read once and written once; rows below 32 bytes are read in sectors of 32. Arithmetic: about
 // five integer operations for each dimension and element.
-#include "../common/ptx.cuh"
-#include "../common/transpose_args.cuh"
+#include "../ptx/execution.cuh"
+#include "tile.cuh"
 
 namespace {
 

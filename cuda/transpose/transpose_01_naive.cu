@@ -4,7 +4,7 @@
 // one element each, of which the memory system moves a 32-byte sector. Caches mend part of it.
 // Origin: worklog D, matrixTranspos_1.
 // Traffic: each element is read once; a write of SIZE bytes occupies a sector of 32 bytes. Arithmetic: none.
-#include "../common/transpose_args.cuh"
+#include "tile.cuh"
 
 namespace {
 

@@ -4,7 +4,7 @@
 // ways. In shared memory the column is the trouble: with elements of 4 bytes all 32 lanes hit one bank and queue.
 // Origin: worklog D, matrixTranspos_2.
 // Traffic: each element is read once and written once; the shared read takes up to 32 turns. Arithmetic: none.
-#include "../common/transpose_args.cuh"
+#include "tile.cuh"
 
 namespace {
 

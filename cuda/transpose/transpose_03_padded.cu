@@ -5,7 +5,7 @@
 // (Also instantiated for 16 bytes: whole short rows that the plan has widened to one element.)
 // Origin: worklog D, matrixTranspos_3.
 // Traffic: each element is read once and written once, in one turn of shared memory each way. Arithmetic: none.
-#include "../common/transpose_args.cuh"
+#include "tile.cuh"
 
 namespace {
 

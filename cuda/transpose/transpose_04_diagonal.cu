@@ -5,7 +5,7 @@
 // channels, so this rung is expected to change little; it is here to be measured.
 // Origin: worklog D, matrixTranspos_4.
 // Traffic: as in transposition 3. Arithmetic: none.
-#include "../common/transpose_args.cuh"
+#include "tile.cuh"
 
 namespace {
 

@@ -9,9 +9,8 @@
 // Needs: unit strides; rows of source and destination that start on 16 bytes. Any number of rows and columns.
 // Origin: the 16-byte step of worklogs A and B (their vectorised kernels), applied to the tile of worklog D.
 // Traffic: each element is read once and written once, in whole 128-byte lines. Arithmetic: byte permutation only.
-#include "../common/ptx.cuh"
-#include "../common/transpose_args.cuh"
-#include "../common/transpose_tile.cuh"
+#include "../ptx/copies.cuh"
+#include "micro_tile.cuh"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Transposition 6: the copy engine of Hopper (TMA) moves whole tiles, and threads only turn them.
+// Transposition 6: TMA (Hopper) moves whole tiles, and threads only turn them.
 //
 // One thread asks for a tile, the engine fetches it into shared memory, swizzled in hardware: of each 128-byte row, the
 // 16-byte chunk k lies at k XOR (row % 8). Addresses, bounds and alignment cost the threads nothing. Each thread then
@@ -7,13 +7,14 @@
 // they write lie in eight different bank groups. The engine stores the turned tile.
 // Needs: compute capability 9.0; unit strides; base addresses and all strides multiples of 16 bytes; at most one batch
 // dimension. Any number of rows and columns: the engine cuts tiles at the edge.
-// Origin: the copy engine's 128-byte swizzle as PTX describes it; the diagonal is this project's.
+// Origin: TMA's 128-byte swizzle as PTX describes it; the diagonal is this project's.
 // Traffic: each element is read once and written once, in whole lines. Arithmetic: byte permutation only.
 #include <cuda.h>
 
-#include "../common/ptx.cuh"
-#include "../common/transpose_args.cuh"
-#include "../common/transpose_tile.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "micro_tile.cuh"
 
 namespace {
 

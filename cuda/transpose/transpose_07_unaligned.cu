@@ -12,9 +12,9 @@
 // Traffic: each element is read 1 + (V − 1) / TILE_ROWS times, the surplus from L2, and written once. Chunks at the
 // start of a row fetch what lies before it in the same 16 bytes; nothing behind its end is read. Arithmetic: about six
 // integer operations an element.
-#include "../common/ptx.cuh"
-#include "../common/transpose_args.cuh"
-#include "../common/transpose_tile.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "micro_tile.cuh"
 
 namespace {
 

@@ -6,8 +6,7 @@
 // Needs: unit strides; 2 to kMaxNarrow columns. Any address, any other strides, any number of rows.
 // Origin: this project.
 // Traffic: each element is read once and written once. Arithmetic: about ten integer operations a word.
-#include "../common/transpose_args.cuh"
-#include "../common/transpose_narrow.cuh"
+#include "narrow.cuh"
 
 namespace {
 

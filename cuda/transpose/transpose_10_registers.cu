@@ -9,9 +9,8 @@
 // Needs: unit strides; rows of source and destination that start on 16 bytes. Any number of rows and columns.
 // Origin: this project.
 // Traffic: each element is read once and written once, in whole sectors. Arithmetic: byte permutation only.
-#include "../common/ptx.cuh"
-#include "../common/transpose_args.cuh"
-#include "../common/transpose_tile.cuh"
+#include "../ptx/execution.cuh"
+#include "micro_tile.cuh"
 
 namespace {
 

@@ -122,7 +122,7 @@ fn blocks_per_multiprocessor(gpu: &Gpu) -> Result<HashMap<String, u32>> {
 /// The index of the strictest precision at which a plan may be taken.
 fn class(plan: &Plan) -> usize {
     match plan.kernel.arithmetic {
-        Arithmetic::Ffma => 0,
+        Arithmetic::Ffma | Arithmetic::Half => 0,
         Arithmetic::Tf32x3 => 1,
         Arithmetic::Tf32 => 2,
     }

@@ -29,7 +29,7 @@ mod transpose;
 
 use anyhow::{bail, Context, Result};
 use candle_sgemm::gemm::kernel::{spec::Role, table};
-use candle_sgemm::gemm::{KernelSpec, Precision, TABLE};
+use candle_sgemm::gemm::{DType, KernelSpec, Precision, TABLE};
 use candle_sgemm::transpose::{self as transpositions, TransposeKernel};
 use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -88,9 +88,9 @@ struct Arguments {
     /// With --random: draw only these: layer, head, attention, convolution, gradient, odd, with commas
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "random")]
     class: Vec<Class>,
-    /// With --random: what an element is, which is f32 so far
-    #[arg(long, requires = "random", default_value = "f32", value_parser = ["f32"])]
-    dtype: String,
+    /// With --grid and --sustained: what an element is: f32, f16 or bf16. Products of --random are f32 so far
+    #[arg(long, default_value = "f32")]
+    dtype: DType,
     /// Print the kernels and their tiles, and nothing else
     #[arg(long)]
     list: bool,
@@ -256,7 +256,7 @@ fn list(kernels: &[&KernelSpec]) {
         println!(
             "{rung:>4}  {:<36} {:<5} {:<18} {:<10} {:<8} {:>6} {:>7}  {}",
             spec.name,
-            format!("{:?}", spec.dtype).to_lowercase(),
+            spec.dtype.to_string(),
             format!("{}×{}×{}", tile.bm, tile.bn, tile.bk),
             pair(tile.wm, tile.wn),
             pair(tile.tm, tile.tn),

@@ -90,12 +90,15 @@ pub fn grid(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Report> 
         let product = Product::new(
             gpu,
             case,
-            DType::F32,
+            arguments.dtype,
             arguments.precision,
             arguments.alpha,
             arguments.beta,
         )?;
-        product.check("cuBLAS", || product.launch_cublas(0))?;
+        // Of 16-bit products cuBLAS may round sums of slices of k, too.
+        if arguments.dtype == DType::F32 {
+            product.check("cuBLAS", || product.launch_cublas(0))?;
+        }
         let plan = product.plan(None)?;
         let row = measure(gpu, &product, &plan, "sgemm", arguments.timing())?;
         bar.suspend(|| print::grid_row(&case, &row));
@@ -111,16 +114,22 @@ pub fn grid(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Report> 
 pub fn sustained(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Report> {
     let mut report = gpu.report(PROGRAM)?;
     print::heading(&report);
-    const PRECISIONS: [Precision; 3] = [Precision::Fp32Strict, Precision::Fp32, Precision::Tf32];
-    let bar = progress(cases.len() * Layout::ALL.len() * PRECISIONS.len())?;
+    // Precision governs FP32 factors.
+    let precisions: &[Precision] = match arguments.dtype {
+        DType::F32 => &Precision::ALL,
+        _ => &[Precision::Fp32],
+    };
+    let bar = progress(cases.len() * Layout::ALL.len() * precisions.len())?;
     for case in cases {
-        for precision in PRECISIONS {
+        for &precision in precisions {
             for layout in Layout::ALL {
                 let case = Case { layout, ..*case };
                 bar.set_message(format!("{case} {precision}"));
-                let product = Product::new(gpu, case, DType::F32, precision, arguments.alpha, arguments.beta)?;
+                let product = Product::new(gpu, case, arguments.dtype, precision, arguments.alpha, arguments.beta)?;
                 let plan = product.plan(None)?;
-                product.check("cuBLAS", || product.launch_cublas(0))?;
+                if arguments.dtype == DType::F32 {
+                    product.check("cuBLAS", || product.launch_cublas(0))?;
+                }
                 product.check(plan.kernel.name, || product.launch(&plan, 0))?;
                 let mut cublas = |i| product.launch_cublas(i);
                 let mut ours = |i| product.launch(&plan, i);
@@ -154,13 +163,13 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&
         let product = Product::new(
             gpu,
             case,
-            DType::F32,
+            arguments.dtype,
             arguments.precision,
             arguments.alpha,
             arguments.beta,
         )?;
         let problem = case
-            .problem(DType::F32, arguments.precision, arguments.beta != 0.0)
+            .problem(arguments.dtype, arguments.precision, arguments.beta != 0.0)
             .folded();
         let device = gpu.context.info();
         let mut plans: Vec<Plan> = Plan::candidates(&problem, device, gpu.costs())
@@ -215,7 +224,7 @@ fn row(gpu: &Gpu, product: &Product, plan: &Plan, bench: &str, times: (f64, f64)
     let case = &product.case;
     Ok(Row {
         precision: Some(product.precision.name().into()),
-        dtype: Some(format!("{:?}", product.dtype).to_lowercase()),
+        dtype: Some(product.dtype.to_string()),
         layout: Some(case.layout.to_string()),
         m: Some(case.m),
         n: Some(case.n),

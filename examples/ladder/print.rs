@@ -100,7 +100,7 @@ pub fn paces(case: &Case, rows: &[Row]) {
         let repacked = row
             .repacked
             .as_ref()
-            .map_or(String::new(), |names| format!(", {names} written anew"));
+            .map_or(String::new(), |names| format!(", {names} repacked"));
         let precision = row.precision.as_deref().unwrap_or_default();
         println!("  {precision} {}{repacked}", row.kernel.as_deref().unwrap_or_default());
     }

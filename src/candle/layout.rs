@@ -1,12 +1,9 @@
 //! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
 
-use crate::gemm::launch::args::Addresses;
-use crate::gemm::operands::{merge_batch_dims, BatchDim, Operands, MAX_BATCH_DIMS};
+use crate::gemm::operands::{merge_batch_dims, BatchDim, DType, ElementTypes, Operands, MAX_BATCH_DIMS};
 use crate::gemm::{Activation, Combine, Epilogue, GemmProblem, OperandLayout, Precision};
 use candle_core::{bail, Error, Layout, Result, Shape};
 
-/// Bytes of an element: only f32 comes here.
-const ELEMENT: usize = 4;
 /// A tensor has fewer elements than this many: candle's widest take 8 bytes, and no allocation has more than 2^63.
 const MAX_ELEMENTS: usize = isize::MAX as usize / 8;
 /// Kernels ask for no more, and storages that candle allocates start on at least so many bytes.
@@ -81,7 +78,7 @@ pub(super) fn elements(dims: &[usize]) -> Option<usize> {
 /// A product of tensors as one problem and the launches that it takes: one, unless more batch dimensions than a kernel
 /// walks remain after merging.
 #[derive(Debug)]
-pub(crate) struct Product {
+pub(crate) struct MatmulCall {
     /// What each launch computes. D is dense, and the results of the launches follow one another.
     pub problem: GemmProblem,
     /// Shape of the result.
@@ -92,47 +89,30 @@ pub(crate) struct Product {
     start: Operands<usize>,
 }
 
-/// What is done with a product of A and B besides storing it, for each tensor its `T`.
+/// What is asked of a product besides its operands' layouts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms<T> {
-    /// Added to the product, scaled by β; in the result's shape (a broadcast view will do).
-    pub c: Option<T>,
-    /// Added to every row; one dimension of n elements.
-    pub bias: Option<T>,
-    /// Added after the activation, or multiplied with its result; in the result's shape.
-    pub residual: Option<T>,
+pub(crate) struct Asked {
+    /// What the elements of each operand are; of one that is absent, the type of A.
+    pub types: ElementTypes,
+    /// What arithmetic may be used for FP32 factors.
+    pub precision: Precision,
     /// Applied before the residual.
     pub activation: Activation,
     /// What is done with the residual.
     pub combine: Combine,
 }
 
-impl<T> Terms<T> {
-    /// The same of something else.
-    pub fn map<U>(&self, f: impl Fn(&T) -> U) -> Terms<U> {
-        Terms {
-            c: self.c.as_ref().map(&f),
-            bias: self.bias.as_ref().map(&f),
-            residual: self.residual.as_ref().map(&f),
-            activation: self.activation,
-            combine: self.combine,
-        }
-    }
-}
-
-impl Product {
-    /// Nothing may be empty.
-    pub fn new(a: &Layout, b: &Layout, terms: &Terms<&Layout>, precision: Precision) -> Result<Self> {
+impl MatmulCall {
+    /// Layouts of the operands; D is dense, has none, and gets its shape from A and B. C and the residual have that shape (a
+    /// broadcast view will do), the bias n elements. Nothing may be empty.
+    pub fn new(layouts: &Operands<Option<&Layout>>, asked: &Asked) -> Result<Self> {
+        let Operands { c, bias, residual, .. } = *layouts;
+        let (Some(a), Some(b)) = (layouts.a, layouts.b) else {
+            bail!("a product has two factors, and one of them is missing");
+        };
         let shape = result_shape(a.shape(), b.shape())?;
         let (rank, dims) = (shape.rank(), shape.dims());
         let (m, n, k) = (dims[rank - 2], dims[rank - 1], a.dims()[a.dims().len() - 1]);
-        let Terms {
-            c,
-            bias,
-            residual,
-            activation,
-            combine,
-        } = *terms;
         for (name, layout) in [("C", c), ("the residual", residual)] {
             if let Some(layout) = layout.filter(|layout| layout.shape() != &shape) {
                 bail!("{name} has shape {:?} where the product has {shape:?}", layout.shape());
@@ -148,17 +128,14 @@ impl Product {
 
         let mut outer: Vec<BatchDim> = (0..rank - 2)
             .map(|i| {
-                let stride = |layout: &Layout| batch_stride(layout, rank, i);
+                let layouts = Operands {
+                    d: Some(&dense),
+                    bias: None,
+                    ..*layouts
+                };
                 BatchDim {
                     extent: dims[i],
-                    strides: Operands {
-                        a: stride(a),
-                        b: stride(b),
-                        c: c.map_or(0, stride),
-                        d: stride(&dense),
-                        bias: 0,
-                        residual: residual.map_or(0, stride),
-                    },
+                    strides: layouts.map(|layout| layout.map_or(0, |layout| batch_stride(layout, rank, i))),
                 }
             })
             .collect();
@@ -166,14 +143,10 @@ impl Product {
         let inner = outer.split_off(outer.len().saturating_sub(MAX_BATCH_DIMS));
 
         let start = Operands {
-            a: a.start_offset(),
-            b: b.start_offset(),
             d: 0,
-            c: c.map_or(0, Layout::start_offset),
-            bias: bias.map_or(0, Layout::start_offset),
-            residual: residual.map_or(0, Layout::start_offset),
+            ..layouts.map(|layout| layout.map_or(0, Layout::start_offset))
         };
-        let operand = |layout: &Layout, stride_of: fn(&Operands<i64>) -> i64| {
+        let operand = |layout: &Layout, dtype: DType, stride_of: fn(&Operands<i64>) -> i64| {
             let strides = &layout.stride()[layout.stride().len() - 2..];
             let mut batch_strides = [0; MAX_BATCH_DIMS];
             for (stride, dim) in batch_strides[MAX_BATCH_DIMS - inner.len()..].iter_mut().zip(&inner) {
@@ -182,18 +155,20 @@ impl Product {
             let outer_strides = outer.iter().map(|dim| stride_of(&dim.strides) as usize);
             OperandLayout::strided(strides[0] as i64, strides[1] as i64)
                 .with_batch_strides(batch_strides)
-                .with_align(alignment(outer_strides.chain([layout.start_offset()])))
+                .with_align(alignment(dtype, outer_strides.chain([layout.start_offset()])))
         };
-        let mut problem = GemmProblem::new(m, n, k, operand(a, |of| of.a), operand(b, |of| of.b));
-        problem.d = operand(&dense, |of| of.d);
-        problem.precision = precision;
+        let types = asked.types;
+        let mut problem = GemmProblem::new(m, n, k, operand(a, types.a, |of| of.a), operand(b, types.b, |of| of.b));
+        problem.types = types;
+        problem.d = operand(&dense, types.d, |of| of.d);
+        problem.precision = asked.precision;
         problem.epilogue = Epilogue {
-            c: c.map(|c| operand(c, |of| of.c)),
+            c: c.map(|c| operand(c, types.c, |of| of.c)),
             device_scalars: false,
             bias: bias.is_some(),
-            activation,
-            residual: residual.map(|residual| operand(residual, |of| of.residual)),
-            combine,
+            activation: asked.activation,
+            residual: residual.map(|residual| operand(residual, types.residual, |of| of.residual)),
+            combine: asked.combine,
         };
         for (extent, dim) in problem.batch_dims[MAX_BATCH_DIMS - inner.len()..]
             .iter_mut()
@@ -201,7 +176,7 @@ impl Product {
         {
             *extent = dim.extent;
         }
-        Ok(Product {
+        Ok(MatmulCall {
             problem: problem.folded(),
             shape,
             outer,
@@ -216,26 +191,33 @@ impl Product {
     ///
     /// If a storage starts amid an element.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // the CPU reads one element at a time
-    pub fn problem_at(&self, starts: &Addresses) -> Result<GemmProblem> {
-        let at = |name: &str, layout: OperandLayout, start: u64| {
-            if !start.is_multiple_of(ELEMENT as u64) {
-                bail!("{name} starts at address {start:#x}, which is no multiple of the {ELEMENT} bytes of an element");
+    pub fn problem_at(&self, starts: &Operands<u64>) -> Result<GemmProblem> {
+        let at = |name: &str, layout: OperandLayout, dtype: DType, start: u64| {
+            let element = dtype.size();
+            if !start.is_multiple_of(element as u64) {
+                bail!("{name} starts at address {start:#x}, which is no multiple of the {element} bytes of an element");
             }
             let align = 1 << start.trailing_zeros().min(MAX_ALIGN.trailing_zeros());
             Ok(layout.with_align(layout.align.min(align)))
         };
+        let types = self.problem.types;
         let mut problem = self.problem;
-        problem.a = at("A's storage", problem.a, starts.a)?;
-        problem.b = at("B's storage", problem.b, starts.b)?;
-        problem.d = at("the result's storage", problem.d, starts.d)?;
+        problem.a = at("A's storage", problem.a, types.a, starts.a)?;
+        problem.b = at("B's storage", problem.b, types.b, starts.b)?;
+        problem.d = at("the result's storage", problem.d, types.d, starts.d)?;
         if let Some(c) = &mut problem.epilogue.c {
-            *c = at("C's storage", *c, starts.c)?;
+            *c = at("C's storage", *c, types.c, starts.c)?;
         }
         if let Some(residual) = &mut problem.epilogue.residual {
-            *residual = at("the residual's storage", *residual, starts.residual)?;
+            *residual = at("the residual's storage", *residual, types.residual, starts.residual)?;
         }
         // Kernels look at the bias's address themselves.
-        at("the bias's storage", OperandLayout::row_major(problem.n), starts.bias)?;
+        at(
+            "the bias's storage",
+            OperandLayout::row_major(problem.n),
+            types.bias,
+            starts.bias,
+        )?;
         Ok(problem)
     }
 
@@ -264,10 +246,10 @@ fn batch_stride(layout: &Layout, rank: usize, i: usize) -> i64 {
     }
 }
 
-/// The largest power of two, in bytes and up to [`MAX_ALIGN`], that divides all of these numbers of elements.
-fn alignment(elements: impl Iterator<Item = usize>) -> u32 {
+/// The largest power of two, in bytes and up to [`MAX_ALIGN`], that divides all of these numbers of elements of this type.
+fn alignment(dtype: DType, elements: impl Iterator<Item = usize>) -> u32 {
     elements.fold(MAX_ALIGN, |align, elements| {
-        let zeros = (elements * ELEMENT).trailing_zeros();
+        let zeros = (elements * dtype.size()).trailing_zeros();
         if zeros < align.trailing_zeros() {
             1 << zeros
         } else {
@@ -293,38 +275,36 @@ mod tests {
             };
             let (m, n, k) = (3, rng.random_range(1..9), rng.random_range(1..9));
             let (a, b, d) = (layout(&[m, k]), layout(&[k, n]), layout(&[m, n]));
-            let terms = Terms {
+            let layouts = Operands {
+                a: Some(&a),
+                b: Some(&b),
                 c: Some(&d),
-                bias: None,
                 residual: Some(&d),
+                ..Operands::default()
+            };
+            let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3)];
+            let asked = Asked {
+                types: ElementTypes::all_of(dtype),
+                precision: Precision::Fp32,
                 activation: Activation::Identity,
                 combine: Combine::Add,
             };
-            let product = Product::new(&a, &b, &terms, Precision::Fp32).unwrap();
-            let mut start = || 0x7000 + ELEMENT as u64 * rng.random_range(0..16u64);
-            let starts = Addresses {
-                a: start(),
-                b: start(),
-                c: start(),
-                d: start(),
-                residual: start(),
-                bias: start(),
-                ..Addresses::default()
-            };
+            let product = MatmulCall::new(&layouts, &asked).unwrap();
+            let starts = Operands::default().map(|_: u64| 0x7000 + dtype.size() as u64 * rng.random_range(0..16u64));
             let problem = product.problem_at(&starts).unwrap();
             let epilogue = &problem.epilogue;
             let layouts = [problem.a, problem.b, epilogue.c.unwrap(), epilogue.residual.unwrap()];
             for (layout, start) in layouts.iter().zip([starts.a, starts.b, starts.c, starts.residual]) {
-                let first = start + (offset * ELEMENT) as u64;
+                let first = start + (offset * dtype.size()) as u64;
                 assert!(first.is_multiple_of(layout.align.into()), "{layout:?} at {first:#x}");
                 // No less than what holds of storage and offset apart.
                 let each = |x: u64| 1 << x.trailing_zeros().min(4);
-                let expected: u32 = each(start).min(each((offset * ELEMENT) as u64));
+                let expected: u32 = each(start).min(each((offset * dtype.size()) as u64));
                 assert_eq!(layout.align, expected, "{layout:?} at {first:#x}");
             }
             assert!(starts.d.is_multiple_of(problem.d.align.into()));
-            let amid = Addresses { b: 0x7002, ..starts };
-            assert!(product.problem_at(&amid).unwrap_err().to_string().contains("0x7002"));
+            let amid = Operands { b: 0x7001, ..starts };
+            assert!(product.problem_at(&amid).unwrap_err().to_string().contains("0x7001"));
         }
     }
 }

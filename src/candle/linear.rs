@@ -64,7 +64,7 @@ impl Linear {
     /// results are the same.
     ///
     /// A weight that is so already is shared, not copied. Otherwise the copy takes `out · in` elements, `in` rounded up to a
-    /// multiple of 4, for as long as the layer lives; and no gradient flows to the weight any more.
+    /// multiple of 16 bytes, for as long as the layer lives; and no gradient flows to the weight any more.
     ///
     /// # Errors
     ///
@@ -79,19 +79,24 @@ impl Linear {
     }
 
     fn prepared(self) -> Result<Self> {
-        /// 16 bytes of FP32.
-        const QUANTUM: usize = 4;
+        /// Kernels read so many bytes at once.
+        const VECTOR_BYTES: usize = 16;
         if self.weight.rank() < 2 {
             bail!("a layer's weight is (out, in)");
         }
+        let quantum = match self.weight.dtype() {
+            DType::F32 => VECTOR_BYTES / 4,
+            DType::F16 | DType::BF16 => VECTOR_BYTES / 2,
+            _ => return Ok(self),
+        };
         let columns = self.weight.dim(1)?;
-        let padding = columns.next_multiple_of(QUANTUM) - columns;
+        let padding = columns.next_multiple_of(quantum) - columns;
         let strides = self.weight.stride();
-        let in_place = strides[1] == 1 && strides[0].is_multiple_of(QUANTUM);
-        let aligned = self.weight.layout().start_offset().is_multiple_of(QUANTUM);
+        let in_place = strides[1] == 1 && strides[0].is_multiple_of(quantum);
+        let aligned = self.weight.layout().start_offset().is_multiple_of(quantum);
         #[cfg(feature = "cuda")]
         let aligned = aligned && super::cuda::starts_aligned(&self.weight)?;
-        if (in_place && aligned) || self.weight.dtype() != DType::F32 {
+        if in_place && aligned {
             return Ok(self);
         }
         let weight = self.weight.detach();

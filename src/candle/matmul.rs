@@ -5,15 +5,17 @@ use super::call::Call;
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::fallback::is_served;
-use super::layout::{elements, result_shape, Product, Terms};
+use super::layout::{elements, result_shape, Asked, MatmulCall};
 use super::look::{look_at, Seen};
 use crate::gemm::kernel::spec::{EpilogueSupport, Role};
 use crate::gemm::kernel::table::{self, TABLE};
+use crate::gemm::operands::{DType as ElementType, Operands};
 use crate::gemm::{cpu, Activation, Combine, Precision};
 use crate::settings::Settings;
+use candle_core::backend::BackendStorage;
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
-use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor, D};
+use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Error, Layout, Result, Shape, Tensor, D};
 use std::sync::OnceLock;
 
 const NAME: &str = "matmul";
@@ -27,9 +29,9 @@ const NAME: &str = "matmul";
 ///   pairs, and (1, 6, 4, 3) there; and (2, 3, 4, 5)·(3, 2, 5, 3), which it takes, is an error here.
 /// - Operands are views with any strides: transposed, narrowed, padded or broadcast ones are not copied.
 /// - Gradients flow through both operands.
-/// - `f32` on a CPU or, with the feature `cuda`, on a CUDA device of compute capability 8.0 and newer is computed here.
-///   Everything else (other dtypes and devices, empty tensors) goes to candle's own matmul, made contiguous where that
-///   needs it.
+/// - `f32`, `f16` or `bf16` on a CPU or, with the feature `cuda`, on a CUDA device of compute capability 8.0 and newer is
+///   computed here. Sums are FP32, of 16-bit operands too, and the result is rounded once. Everything else (other dtypes and
+///   devices, empty tensors) goes to candle's own matmul, made contiguous where that needs it.
 ///
 /// # Errors
 ///
@@ -88,6 +90,7 @@ pub struct Gemm {
     tuned: bool,
     alpha: f64,
     c: Option<(Tensor, f64)>,
+    out_dtype: Option<DType>,
 }
 
 impl Default for Gemm {
@@ -105,6 +108,7 @@ impl Gemm {
             tuned: false,
             alpha: 1.0,
             c: None,
+            out_dtype: None,
         }
     }
 
@@ -153,6 +157,15 @@ impl Gemm {
         }
     }
 
+    /// The type of the result: that of the factors unless set here, or `F32` for factors of `F16` or `BF16`, whose sums are FP32
+    /// and then not rounded.
+    pub fn out_dtype(self, dtype: DType) -> Self {
+        Gemm {
+            out_dtype: Some(dtype),
+            ..self
+        }
+    }
+
     /// Computes `α·a·b + β·C`: see [`matmul`](crate::matmul) for shapes, views and dtypes. Gradients flow through C too.
     ///
     /// # Errors
@@ -176,9 +189,10 @@ impl Gemm {
     fn product(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         let shape = result_shape(a.shape(), b.shape())?;
         same_kind(("a", a), ("b", b))?;
+        self.check_out_dtype(a.dtype())?;
         let c = match &self.c {
             Some((c, beta)) => {
-                same_kind(("a", a), ("C", c))?;
+                fits_beside(("a", a), ("C", c))?;
                 let c = c
                     .broadcast_as(&shape)
                     .map_err(|error| error.context(format!("C can't be broadcast to the product's {shape:?}")))?;
@@ -187,7 +201,7 @@ impl Gemm {
             None => None,
         };
         if !self.computes(a, &shape)? {
-            return stock(a, b, self.alpha, c);
+            return stock(a, b, self.alpha, c, self.out_dtype);
         }
         let op = Op {
             beta: c.as_ref().map_or(0.0, |(_, beta)| *beta),
@@ -249,7 +263,10 @@ impl Gemm {
         ];
         for (name, other) in others {
             if let Some(other) = other {
-                same_kind(("x", x), (name, other))?;
+                match name {
+                    "weight" => same_kind(("x", x), (name, other))?,
+                    _ => fits_beside(("x", x), (name, other))?,
+                }
             }
         }
         let result = match bias {
@@ -266,8 +283,8 @@ impl Gemm {
         };
         let with_residual = |y: Tensor, residual: Option<Tensor>| match (residual, combine) {
             (None, _) => Ok(y),
-            (Some(residual), Combine::Add) => y + residual,
-            (Some(residual), Combine::Multiply) => y * residual,
+            (Some(residual), Combine::Add) => &y + residual.to_dtype(y.dtype())?,
+            (Some(residual), Combine::Multiply) => &y * residual.to_dtype(y.dtype())?,
         };
         // ReLU's slope at 0 is 1 in candle, and its result does not tell the 0 of 0 from that of a negative number. Where a
         // gradient is to flow through it, to keep what it was applied to is cheaper than to compute that anew.
@@ -280,10 +297,10 @@ impl Gemm {
         let row = [shape.dims()[shape.rank() - 1]];
         let fits = self.c.is_none() && bias.is_none_or(|bias| bias.dims() == row);
         let plain = bias.is_none() && activation == Activation::Identity && residual.is_none();
-        if plain || !fits || !self.computes(x, &shape)? || !self.fuses(x.device()) {
+        if plain || !fits || !self.computes(x, &shape)? || !self.fuses(x) {
             let mut y = self.product(x, &w)?;
             if let Some(bias) = bias {
-                y = y.broadcast_add(bias)?;
+                y = y.broadcast_add(&bias.to_dtype(y.dtype())?)?;
             }
             return with_residual(activation::apply(activation, &y)?, residual);
         }
@@ -294,7 +311,7 @@ impl Gemm {
             residual => (residual, None),
         };
         let op = Op {
-            third: Third::Bias,
+            third_is_bias: true,
             activation,
             residual: inside,
             combine,
@@ -318,7 +335,8 @@ impl Gemm {
             tuned: self.tuned,
             alpha: self.alpha,
             beta: 0.0,
-            third: Third::C,
+            third_is_bias: false,
+            out_dtype: self.out_dtype,
             activation: Activation::Identity,
             residual: None,
             combine: Combine::Add,
@@ -326,12 +344,25 @@ impl Gemm {
     }
 
     /// Whether bias, activation and residual can be part of the product on this device. Rungs of the ladder compute α·A·B + β·C only.
-    fn fuses(&self, device: &Device) -> bool {
+    fn fuses(&self, x: &Tensor) -> bool {
         let mut kernels = TABLE.iter().filter(|spec| match &self.kernel {
             Some(name) => spec.name == name,
-            None => spec.role == Role::Production,
+            None => spec.role == Role::Production && element_type(x.dtype()).is_ok_and(|dtype| dtype == spec.dtype),
         });
-        device.is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
+        x.device().is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
+    }
+
+    /// # Errors
+    ///
+    /// A result of a type that products of such factors do not have.
+    fn check_out_dtype(&self, factors: DType) -> Result<()> {
+        match self.out_dtype {
+            Some(out) if out != factors && !(is_16_bit(factors) && out == DType::F32) => bail!(
+                "products of {factors:?} matrices are {factors:?}{}, not {out:?}: convert the result with to_dtype",
+                if is_16_bit(factors) { " or F32" } else { "" }
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Whether this crate computes a product with the operand `a` and a result of this shape, or candle does.
@@ -339,11 +370,21 @@ impl Gemm {
         // Not by counting: a broadcast operand may have more elements than there are numbers.
         let empty = shape.dims().contains(&0) || a.dims().contains(&0);
         let Some(kernel) = &self.kernel else {
-            return Ok(a.dtype() == DType::F32 && !empty && is_served(a.device())?);
+            let dtype = element_type(a.dtype());
+            let multiplied = dtype.is_ok_and(|dtype| {
+                let production = TABLE.iter().filter(|spec| spec.role == Role::Production);
+                a.device().is_cpu() || production.clone().any(|spec| spec.dtype == dtype)
+            });
+            return Ok(multiplied && !empty && is_served(a.device())?);
         };
-        let kernel = table::find(kernel).map_err(Error::wrap)?.name;
-        if a.dtype() != DType::F32 {
-            bail!("kernel '{kernel}' multiplies F32 tensors, not {:?}", a.dtype());
+        let spec = table::find(kernel).map_err(Error::wrap)?;
+        let kernel = spec.name;
+        if !element_type(a.dtype()).is_ok_and(|dtype| dtype == spec.dtype) {
+            bail!(
+                "kernel '{kernel}' multiplies {} tensors, not {}",
+                spec.dtype,
+                a.dtype().as_str()
+            );
         }
         if !a.device().is_cuda() {
             bail!(
@@ -397,6 +438,20 @@ fn with_bias(product: &Shape, bias: &Shape) -> Result<Shape> {
     Ok(sum)
 }
 
+/// Whether FP32 numbers may stand beside numbers of this type.
+fn is_16_bit(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// As [`same_kind`], but what is added to a product of 16-bit factors, or multiplied with it, may be FP32.
+fn fits_beside(factor: (&str, &Tensor), (name, other): (&str, &Tensor)) -> Result<()> {
+    let (_, of) = factor;
+    if is_16_bit(of.dtype()) && other.dtype() == DType::F32 {
+        return same_device(factor, (name, other));
+    }
+    same_kind(factor, (name, other))
+}
+
 /// Dtype and device must agree; two handles of one GPU, which have streams of their own, are two devices, as in candle.
 fn same_kind((a_name, a): (&str, &Tensor), (b_name, b): (&str, &Tensor)) -> Result<()> {
     if a.dtype() != b.dtype() {
@@ -409,6 +464,10 @@ fn same_kind((a_name, a): (&str, &Tensor), (b_name, b): (&str, &Tensor)) -> Resu
             "{a_name} and {b_name} differ in dtype: convert one of them with to_dtype"
         )));
     }
+    same_device((a_name, a), (b_name, b))
+}
+
+fn same_device((a_name, a): (&str, &Tensor), (b_name, b): (&str, &Tensor)) -> Result<()> {
     if !a.device().same_device(b.device()) {
         let (lhs, rhs) = (a.device().location(), b.device().location());
         let error = Error::DeviceMismatchBinaryOp { lhs, rhs, op: NAME };
@@ -423,7 +482,7 @@ fn same_kind((a_name, a): (&str, &Tensor), (b_name, b): (&str, &Tensor)) -> Resu
 }
 
 /// The product by candle's own matmul, for what this crate has no kernel for.
-fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result<Tensor> {
+fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>, out_dtype: Option<DType>) -> Result<Tensor> {
     let shape = result_shape(a.shape(), b.shape())?;
     let mut product = stock_matmul(a, b, &shape).map_err(|error| {
         let (dtype, a, b) = (a.dtype(), a.shape(), b.shape());
@@ -432,6 +491,9 @@ fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result
              with to_dtype"
         ))
     })?;
+    if let Some(dtype) = out_dtype {
+        product = product.to_dtype(dtype)?;
+    }
     if shape.elem_count() == 0 {
         return Ok(product);
     }
@@ -439,7 +501,7 @@ fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>) -> Result
         product = product.affine(alpha, 0.0)?;
     }
     match c {
-        Some((c, beta)) => product + c.affine(beta, 0.0)?,
+        Some((c, beta)) => &product + c.to_dtype(product.dtype())?.affine(beta, 0.0)?,
         None => Ok(product),
     }
 }
@@ -486,15 +548,6 @@ fn split(dims: &[usize]) -> (&[usize], usize, usize) {
     (batch, matrix[0], matrix[1])
 }
 
-/// What the third operand of the op is, where there is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Third {
-    /// C, in the shape of the result.
-    C,
-    /// A bias of n elements.
-    Bias,
-}
-
 /// `activation(α·A·B)`, with `β·C` or a bias added inside where there is a third operand, and a residual or a factor outside.
 #[derive(Clone, Debug)]
 struct Op {
@@ -505,7 +558,10 @@ struct Op {
     tuned: bool,
     alpha: f64,
     beta: f64,
-    third: Third,
+    /// Whether the third operand, where there is one, is a bias of n elements; else it is C, in the shape of the result.
+    third_is_bias: bool,
+    /// What the result is, if not what the factors are.
+    out_dtype: Option<DType>,
     activation: Activation,
     /// In the shape of the result. No gradient flows to it.
     residual: Option<Tensor>,
@@ -514,19 +570,42 @@ struct Op {
 }
 
 impl Op {
-    /// The third operand and the residual, each in its place.
-    fn terms<T>(&self, third: Option<T>, residual: Option<T>) -> Terms<T> {
-        let (c, bias) = match self.third {
-            Third::C => (third, None),
-            Third::Bias => (None, third),
+    /// A and B, the third operand and the residual, each in its place.
+    fn operands<T>(&self, a: T, b: T, third: Option<T>, residual: Option<T>) -> Operands<Option<T>> {
+        let (c, bias) = match self.third_is_bias {
+            false => (third, None),
+            true => (None, third),
         };
-        Terms {
+        Operands {
+            a: Some(a),
+            b: Some(b),
             c,
+            d: None,
             bias,
             residual,
+        }
+    }
+
+    /// What is asked of the product of operands of these types.
+    fn asked(&self, dtypes: Operands<Option<DType>>) -> Result<Asked> {
+        let factors = match dtypes.a {
+            Some(dtype) => element_type(dtype)?,
+            None => bail!("a product has two factors, and one of them is missing"),
+        };
+        let of = |dtype: Option<DType>| dtype.map_or(Ok(factors), element_type);
+        Ok(Asked {
+            types: Operands {
+                a: factors,
+                b: of(dtypes.b)?,
+                c: of(dtypes.c)?,
+                d: of(self.out_dtype)?,
+                bias: of(dtypes.bias)?,
+                residual: of(dtypes.residual)?,
+            },
+            precision: self.precision,
             activation: self.activation,
             combine: self.combine,
-        }
+        })
     }
 
     fn cpu(
@@ -536,38 +615,41 @@ impl Op {
         third: Option<(&CpuStorage, &Layout)>,
     ) -> Result<(CpuStorage, Shape)> {
         let Some(residual) = &self.residual else {
-            return self.cpu_with(a, b, third, None);
+            return self.cpu_with(self.operands(a, b, third, None));
         };
         look_at(residual, |seen, layout| match seen {
-            Seen::Cpu(storage) => self.cpu_with(a, b, third, Some((storage, layout))),
+            Seen::Cpu(storage) => self.cpu_with(self.operands(a, b, third, Some((storage, layout)))),
             Seen::Cuda(_) => bail!("the residual is on a CUDA device and the other operands on the CPU"),
         })
     }
 
-    fn cpu_with(
-        &self,
-        (a, a_layout): (&CpuStorage, &Layout),
-        (b, b_layout): (&CpuStorage, &Layout),
-        third: Option<(&CpuStorage, &Layout)>,
-        residual: Option<(&CpuStorage, &Layout)>,
-    ) -> Result<(CpuStorage, Shape)> {
-        let terms = self.terms(third, residual);
-        let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
-        let (a, b) = (a.as_slice::<f32>()?, b.as_slice::<f32>()?);
-        let (c, bias, residual) = (floats(terms.c)?, floats(terms.bias)?, floats(terms.residual)?);
-        let operands = product.launches().map(|at| cpu::CpuOperands {
-            c: &c[at.c..],
-            bias: &bias[at.bias..],
-            bias_stride: bias_stride(&terms),
-            residual: &residual[at.residual..],
+    fn cpu_with(&self, operands: Operands<Option<(&CpuStorage, &Layout)>>) -> Result<(CpuStorage, Shape)> {
+        let layouts = operands.map(|operand| operand.map(|(_, layout)| layout));
+        let asked = self.asked(operands.map(|operand| operand.map(|(storage, _)| storage.dtype())))?;
+        let call = MatmulCall::new(&layouts, &asked)?;
+        let elements = Operands {
+            a: cpu_elements(operands.a)?,
+            b: cpu_elements(operands.b)?,
+            c: cpu_elements(operands.c)?,
+            d: cpu::Elements::default(),
+            bias: cpu_elements(operands.bias)?,
+            residual: cpu_elements(operands.residual)?,
+        };
+        let launches = call.launches().map(|at| cpu::CpuOperands {
+            elements: elements.zip(at).map(|(elements, at)| elements.starting_at(at)),
+            bias_stride: bias_stride(layouts.bias),
             alpha: self.alpha as f32,
             beta: self.beta as f32,
-            ..cpu::CpuOperands::new(&a[at.a..], &b[at.b..])
         });
-        let result = cpu::gemm_to_vec(&product.problem, operands, threads()).map_err(|error| {
-            Error::wrap(error).context(format!("the result of shape {:?} cannot be computed", product.shape))
-        })?;
-        Ok((CpuStorage::F32(result), product.shape))
+        let explain =
+            |error| Error::wrap(error).context(format!("the result of shape {:?} cannot be computed", call.shape));
+        let problem = &call.problem;
+        let storage = match asked.types.d {
+            ElementType::F16 => CpuStorage::F16(cpu::gemm_to_vec(problem, launches, threads()).map_err(explain)?),
+            ElementType::BF16 => CpuStorage::BF16(cpu::gemm_to_vec(problem, launches, threads()).map_err(explain)?),
+            _ => CpuStorage::F32(cpu::gemm_to_vec(problem, launches, threads()).map_err(explain)?),
+        };
+        Ok((storage, call.shape))
     }
 
     #[cfg(feature = "cuda")]
@@ -578,32 +660,27 @@ impl Op {
         third: Option<(&CudaStorage, &Layout)>,
     ) -> Result<(CudaStorage, Shape)> {
         let Some(residual) = &self.residual else {
-            return self.cuda_with(a, b, third, None);
+            return self.cuda_with(self.operands(a, b, third, None));
         };
         look_at(residual, |seen, layout| match seen {
-            Seen::Cuda(storage) => self.cuda_with(a, b, third, Some((storage, layout))),
+            Seen::Cuda(storage) => self.cuda_with(self.operands(a, b, third, Some((storage, layout)))),
             Seen::Cpu(_) => bail!("the residual is on the CPU and the other operands on a CUDA device"),
         })
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_with(
-        &self,
-        (a, a_layout): (&CudaStorage, &Layout),
-        (b, b_layout): (&CudaStorage, &Layout),
-        third: Option<(&CudaStorage, &Layout)>,
-        residual: Option<(&CudaStorage, &Layout)>,
-    ) -> Result<(CudaStorage, Shape)> {
-        let terms = self.terms(third, residual);
-        let product = Product::new(a_layout, b_layout, &terms.map(|(_, layout)| *layout), self.precision)?;
+    fn cuda_with(&self, operands: Operands<Option<(&CudaStorage, &Layout)>>) -> Result<(CudaStorage, Shape)> {
+        let layouts = operands.map(|operand| operand.map(|(_, layout)| layout));
+        let asked = self.asked(operands.map(|operand| operand.map(|(storage, _)| storage.dtype())))?;
+        let call = MatmulCall::new(&layouts, &asked)?;
         let scalars = cuda::Scalars {
             alpha: self.alpha as f32,
             beta: self.beta as f32,
-            bias_stride: bias_stride(&terms),
+            bias_stride: bias_stride(layouts.bias),
         };
-        let storages = terms.map(|(storage, _)| *storage);
-        let result = cuda::run(&product, self.kernel.as_deref(), self.tuned, a, b, &storages, scalars)?;
-        Ok((result, product.shape))
+        let storages = operands.map(|operand| operand.map(|(storage, _)| storage));
+        let result = cuda::run(&call, self.kernel.as_deref(), self.tuned, &storages, scalars)?;
+        Ok((result, call.shape))
     }
 
     /// What errors in the gradients are to say.
@@ -613,7 +690,7 @@ impl Op {
             operands: &[
                 ("a", Some(a)),
                 ("b", Some(b)),
-                (if self.third == Third::C { "C" } else { "bias" }, third),
+                (if self.third_is_bias { "bias" } else { "C" }, third),
                 (extra_name(Some(self.combine)), self.residual.as_ref()),
             ],
         };
@@ -630,7 +707,7 @@ impl Op {
         grad: &Tensor,
     ) -> Result<Tensor> {
         let grad = match (&self.residual, self.combine) {
-            (Some(factor), Combine::Multiply) => &(grad * factor)?,
+            (Some(factor), Combine::Multiply) => &(grad * factor.to_dtype(grad.dtype())?)?,
             _ => grad,
         };
         if self.activation == Activation::Identity {
@@ -664,6 +741,9 @@ impl Op {
         let (batch, m, n) = split(grad.dims());
         let k = a.dim(D::Minus1)?;
         let shared = |t: &Tensor| split(t.dims()).0.iter().all(|&dim| dim == 1);
+        // A result that is finer than its factors has a gradient that is.
+        let (dtypes, finer) = ((a.dtype(), b.dtype()), grad.dtype());
+        let (a, b) = (&a.to_dtype(finer)?, &b.to_dtype(finer)?);
 
         // An operand that the whole batch shares gets one product over all of the batch, in place of a product a matrix
         // and a sum.
@@ -687,18 +767,39 @@ impl Op {
             }
             true => Some(sum_to(gemm.product(&a.t()?, grad)?, b.shape())?),
         };
-        Ok((a_grad, b_grad))
+        let like = |grad: Option<Tensor>, dtype| grad.map(|grad| grad.to_dtype(dtype)).transpose();
+        Ok((like(a_grad, dtypes.0)?, like(b_grad, dtypes.1)?))
     }
 }
 
-/// The data of an operand, empty where there is none.
-fn floats<'a>(term: Option<(&'a CpuStorage, &Layout)>) -> Result<&'a [f32]> {
-    term.map_or(Ok(&[]), |(storage, _)| storage.as_slice())
+/// What this crate calls a type of candle's.
+///
+/// # Errors
+///
+/// A type that it has no kernels for.
+fn element_type(dtype: DType) -> Result<ElementType> {
+    match dtype {
+        DType::F32 => Ok(ElementType::F32),
+        DType::F16 => Ok(ElementType::F16),
+        DType::BF16 => Ok(ElementType::BF16),
+        other => bail!("{other:?} matrices are not multiplied here"),
+    }
+}
+
+/// The data of an operand, none where there is none.
+fn cpu_elements<'a>(operand: Option<(&'a CpuStorage, &Layout)>) -> Result<cpu::Elements<'a>> {
+    match operand {
+        None => Ok(cpu::Elements::default()),
+        Some((CpuStorage::F32(elements), _)) => Ok(cpu::Elements::F32(elements)),
+        Some((CpuStorage::F16(elements), _)) => Ok(cpu::Elements::F16(elements)),
+        Some((CpuStorage::BF16(elements), _)) => Ok(cpu::Elements::BF16(elements)),
+        Some((other, _)) => bail!("{:?} matrices are not multiplied here", other.dtype()),
+    }
 }
 
 /// Elements between neighbours of the bias.
-fn bias_stride<T>(terms: &Terms<(T, &Layout)>) -> usize {
-    terms.bias.as_ref().map_or(1, |(_, layout)| layout.stride()[0])
+fn bias_stride(bias: Option<&Layout>) -> usize {
+    bias.map_or(1, |layout| layout.stride()[0])
 }
 
 /// (…, rows, cols) → (rows, …·cols)
@@ -800,10 +901,10 @@ impl CustomOp3 for Op {
         let gradients = || {
             let grad = self.through_activation(a, b, Some(third), result, grad)?;
             let (a_grad, b_grad) = self.operand_gradients(a, b, &grad)?;
-            let third_grad = match (third.track_op(), self.third) {
+            let third_grad = match (third.track_op(), self.third_is_bias) {
                 (false, _) => None,
-                (true, Third::C) => Some(grad.affine(self.beta, 0.0)?),
-                (true, Third::Bias) => Some(sum_to(grad.clone(), third.shape())?),
+                (true, false) => Some(grad.affine(self.beta, 0.0)?.to_dtype(third.dtype())?),
+                (true, true) => Some(sum_to(grad.clone(), third.shape())?.to_dtype(third.dtype())?),
             };
             Ok((a_grad, b_grad, third_grad))
         };

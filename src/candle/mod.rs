@@ -1,4 +1,4 @@
-//! The door for candle models: tensors in, tensors out, gradients included.
+//! The API for candle models: tensors in, tensors out, gradients included.
 //!
 //! [`matmul`] and [`SgemmExt::sgemm`] stand for `Tensor::matmul`, [`Linear`] for `candle_nn::Linear` and what
 //! follows it, [`Mlp`] and [`GatedMlp`] for stacks of it, and [`Gemm`] chooses a kernel, a precision, α and β·C.

@@ -22,7 +22,7 @@ pub mod tune;
 pub use kernel::costs::Costs;
 pub use kernel::spec::KernelSpec;
 pub use kernel::table::TABLE;
-pub use operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
+pub use operands::{Access, DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
 pub use planner::explain::{explain, Explanation};
 pub use planner::plan::Plan;
 pub use problem::{Activation, Combine, Epilogue, GemmProblem, Precision};

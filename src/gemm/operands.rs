@@ -1,25 +1,77 @@
 //! The operands of a product: their elements, layouts and strides, one spelling for all.
 
+use std::fmt;
+
 /// Batch dimensions that one launch walks; more are walked on the host, launch by launch. Part of the kernel ABI.
 pub const MAX_BATCH_DIMS: usize = 4;
 
-/// What an element of A, B, C and D is.
+/// What an element of an operand is. The numbers are the kernel ABI (`ElementType` in `gemm_args.cuh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+#[non_exhaustive]
 pub enum DType {
-    /// IEEE single precision: every production kernel.
+    /// IEEE single precision.
     #[default]
-    F32,
+    F32 = 0,
     /// IEEE double precision: a few rungs of the ladder.
-    F64,
+    F64 = 1,
+    /// IEEE half precision: 5 bits of exponent, 10 of mantissa.
+    F16 = 2,
+    /// The upper half of a single-precision number: 8 bits of exponent, 7 of mantissa.
+    BF16 = 3,
 }
 
 impl DType {
     /// Bytes of an element.
     pub const fn size(self) -> usize {
         match self {
+            DType::F16 | DType::BF16 => 2,
             DType::F32 => 4,
             DType::F64 => 8,
         }
+    }
+
+    /// Whether it is one of the types of 16 bits, whose products are exact in FP32.
+    pub const fn is_16_bit(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
+    /// The most that rounding to nearest changes a number, as a part of it: half an ulp.
+    pub const fn unit_roundoff(self) -> f64 {
+        match self {
+            DType::F16 => 1.0 / (1u64 << 11) as f64,
+            DType::BF16 => 1.0 / (1u64 << 8) as f64,
+            DType::F32 => 1.0 / (1u64 << 24) as f64,
+            DType::F64 => 1.0 / (1u64 << 53) as f64,
+        }
+    }
+
+    /// The name that command lines and result files use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for DType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const ALL: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
+        ALL.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| {
+            let names = ALL.map(DType::name).join(", ");
+            format!("unknown element type '{text}': choose one of {names}")
+        })
     }
 }
 
@@ -33,7 +85,7 @@ pub struct OperandLayout {
     /// From a matrix to the next one along each batch dimension, outermost first; 0 broadcasts.
     pub batch_strides: [i64; MAX_BATCH_DIMS],
     /// A power of two, in bytes, that the address of the first element is a multiple of. 16 enables vector access
-    /// and the bulk copy engine; more than 16 brings nothing.
+    /// and TMA; more than 16 brings nothing.
     pub align: u32,
 }
 
@@ -127,6 +179,31 @@ pub struct Operands<T> {
     pub bias: T,
     /// Of what is added to the activation's result or multiplied with it.
     pub residual: T,
+}
+
+/// What the elements of each operand are.
+pub type ElementTypes = Operands<DType>;
+
+impl ElementTypes {
+    /// The same type for every operand.
+    pub const fn all_of(dtype: DType) -> Self {
+        Operands {
+            a: dtype,
+            b: dtype,
+            c: dtype,
+            d: dtype,
+            bias: dtype,
+            residual: dtype,
+        }
+    }
+
+    /// Whether kernels that multiply numbers of this type serve these operands: A and B are of it, and so are all others,
+    /// which may be FP32 beside factors of 16 bits.
+    pub fn served_by(self, factors: DType) -> bool {
+        let others = [self.c, self.d, self.bias, self.residual];
+        let fits = |other| other == factors || (factors.is_16_bit() && other == DType::F32);
+        self.a == factors && self.b == factors && others.into_iter().all(fits)
+    }
 }
 
 impl<T> Operands<T> {

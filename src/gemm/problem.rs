@@ -1,12 +1,14 @@
 //! What is asked: sizes, strides, precision and epilogue of a matrix multiplication, without data.
 
-use super::operands::{continues, merge_batch_dims, Access, BatchDim, DType, OperandLayout, Operands, MAX_BATCH_DIMS};
+use super::operands::{
+    continues, merge_batch_dims, Access, BatchDim, DType, ElementTypes, OperandLayout, Operands, MAX_BATCH_DIMS,
+};
 use std::fmt;
 
 /// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and what a kernel counts with may go so
 /// far beyond the end without leaving their range. A block that goes on to the next of its matrices does so by up to 65535,
 /// which is what a grid has at most along z; `gemv_dot` takes up to 2048 of k at once; tiles are smaller. The mirror of
-/// `kMaxOvershoot` in `cuda/common/gemm_args.cuh`, by which the kernels check their steps.
+/// `kMaxOvershoot` in `cuda/abi/gemm_args.cuh`, by which the kernels check their steps.
 pub(crate) const MAX_OVERSHOOT: usize = 65_535;
 /// The largest m, n, k and batch of a problem.
 pub const MAX_SIZE: usize = i32::MAX as usize - MAX_OVERSHOOT;
@@ -147,9 +149,10 @@ pub struct GemmProblem {
     pub k: usize,
     /// Batch dimensions, outermost first, 1 where unused.
     pub batch_dims: [usize; MAX_BATCH_DIMS],
-    /// What an element is.
-    pub dtype: DType,
-    /// What arithmetic may be used.
+    /// What the elements of each operand are; of operands that the problem lacks, the type of A.
+    pub types: ElementTypes,
+    /// What arithmetic may be used for factors that are FP32. Products of 16-bit numbers are exact at every precision, and
+    /// their sums are FP32.
     pub precision: Precision,
     /// Layout of the m × k operand.
     pub a: OperandLayout,
@@ -169,7 +172,7 @@ impl GemmProblem {
             n,
             k,
             batch_dims: [1; MAX_BATCH_DIMS],
-            dtype: DType::F32,
+            types: ElementTypes::all_of(DType::F32),
             precision: Precision::Fp32,
             a,
             b,
@@ -210,21 +213,42 @@ impl GemmProblem {
                 .product()
         };
         let (m, n, k) = (self.m as f64, self.n as f64, self.k as f64);
-        let elements = m * k * matrices(&self.a) + k * n * matrices(&self.b) + m * n * self.batch() as f64;
-        elements * self.dtype.size() as f64
+        let bytes = self.types.map(|dtype| dtype.size() as f64);
+        m * k * matrices(&self.a) * bytes.a
+            + k * n * matrices(&self.b) * bytes.b
+            + m * n * self.batch() as f64 * bytes.d
     }
 
     /// The storage order of A and B: `NN`, `NT`, `TN` or `TT` (T: stored transposed), or with `*` for an operand that
     /// has neither a unit row stride nor a unit column stride.
     pub fn layout_name(&self) -> String {
-        let letter = |layout: &OperandLayout, rows, cols| match layout.access(rows, cols, self.dtype) {
+        let letter = |access| match access {
             Access::RowScalar | Access::RowVector => 'N',
             Access::ColScalar | Access::ColVector => 'T',
             Access::Strided => '*',
         };
-        [letter(&self.a, self.m, self.k), letter(&self.b, self.k, self.n)]
-            .iter()
-            .collect()
+        let Operands { a, b, .. } = self.accesses();
+        [letter(a), letter(b)].iter().collect()
+    }
+
+    /// How each operand may be accessed; [`Access::Strided`] for those that the problem lacks, and for the bias.
+    pub fn accesses(&self) -> Operands<Access> {
+        let GemmProblem { m, n, k, types, .. } = *self;
+        let result = |layout: &OperandLayout, dtype| layout.access(m, n, dtype);
+        let optional = |layout: Option<OperandLayout>, dtype| layout.map_or(Access::Strided, |at| result(&at, dtype));
+        Operands {
+            a: self.a.access(m, k, types.a),
+            b: self.b.access(k, n, types.b),
+            c: optional(self.epilogue.c, types.c),
+            d: result(&self.d, types.d),
+            bias: Access::Strided,
+            residual: optional(self.epilogue.residual, types.residual),
+        }
+    }
+
+    /// The type of A's and B's elements, which kernels multiply.
+    pub const fn dtype(&self) -> DType {
+        self.types.a
     }
 
     /// Checks what every kernel takes for granted.
@@ -245,7 +269,7 @@ impl GemmProblem {
                 "m {m}, n {n}, k {k} and batch {batch} must each be at most {MAX_SIZE}; split the product"
             ));
         }
-        let bytes = [m, n, batch, self.dtype.size()]
+        let bytes = [m, n, batch, self.types.d.size()]
             .iter()
             .fold(1u128, |product, &size| product * size as u128);
         if bytes > isize::MAX as u128 {

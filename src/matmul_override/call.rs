@@ -1,11 +1,18 @@
 //! A call of cuBLAS as plain data, and the row-major problem that it stands for.
 
+use crate::gemm::kernel::spec::Role;
+use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
-use crate::gemm::{GemmProblem, OperandLayout, Precision};
+use crate::gemm::operands::Operands;
+use crate::gemm::{DType, ElementTypes, GemmProblem, OperandLayout, Precision};
 use std::fmt;
 
 /// `CUDA_R_32F` of `cudaDataType`.
 pub const R_32F: u32 = 0;
+/// `CUDA_R_16F` of `cudaDataType`.
+pub const R_16F: u32 = 2;
+/// `CUDA_R_16BF` of `cudaDataType`.
+pub const R_16BF: u32 = 14;
 
 /// The values of `cublasComputeType_t` that stand for FP32 products.
 pub mod compute {
@@ -31,8 +38,8 @@ pub mod math {
     pub const MODES: u32 = 0xf;
 }
 
-/// Bytes of an element.
-const ELEMENT: u64 = 4;
+/// Bytes of α and of β.
+const SCALAR: u64 = 4;
 /// More alignment than this brings nothing.
 const MAX_ALIGN: u64 = 16;
 
@@ -99,7 +106,8 @@ impl Scalars {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum PassedOn {
-    /// Matrices of another type than FP32.
+    /// Matrices of types that no kernel multiplies: other than FP32, FP16 and BF16, or mixed otherwise than 16-bit factors with
+    /// an FP32 result.
     DType,
     /// A compute type or math mode other than FP32 and TF32.
     Compute,
@@ -119,7 +127,7 @@ impl fmt::Display for PassedOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PassedOn::Function(name) => return write!(f, "{name}, which is not taken over"),
-            PassedOn::DType => "matrices of another type than f32",
+            PassedOn::DType => "matrices of types that no kernel multiplies",
             PassedOn::Compute => "a compute type or math mode other than FP32 and TF32",
             PassedOn::Empty => "no product to compute (a size of 0, or alpha = 0)",
             PassedOn::Arguments => "arguments that are for cuBLAS to judge",
@@ -134,12 +142,10 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// If this is no product of FP32 matrices in FP32 or TF32 arithmetic. Then α and β may have another type too, and
+    /// If this is no product of FP32 or 16-bit matrices in FP32 or TF32 arithmetic. Then α and β may have another type too, and
     /// must not be read.
     pub fn precision(&self, wanted: Option<Precision>) -> Result<Precision, PassedOn> {
-        if [self.a, self.b, self.c].iter().any(|matrix| matrix.dtype != R_32F) {
-            return Err(PassedOn::DType);
-        }
+        self.types()?;
         let asked = match (self.compute, self.math & math::MODES) {
             (compute::F32_PEDANTIC, _) | (compute::F32, math::PEDANTIC) => Precision::Fp32Strict,
             (compute::F32_FAST_TF32, _) | (compute::F32, math::TF32_TENSOR_OP) => Precision::Tf32,
@@ -147,6 +153,31 @@ impl Call {
             _ => return Err(PassedOn::Compute),
         };
         Ok(wanted.unwrap_or(asked))
+    }
+
+    /// What the elements are; C is D.
+    ///
+    /// # Errors
+    ///
+    /// If no kernel multiplies such matrices.
+    fn types(&self) -> Result<ElementTypes, PassedOn> {
+        let of = |matrix: Matrix| match matrix.dtype {
+            R_32F => Ok(DType::F32),
+            R_16F => Ok(DType::F16),
+            R_16BF => Ok(DType::BF16),
+            _ => Err(PassedOn::DType),
+        };
+        let (factors, result) = (of(self.a)?, of(self.c)?);
+        let types = Operands {
+            b: of(self.b)?,
+            c: result,
+            d: result,
+            ..ElementTypes::all_of(factors)
+        };
+        let multiplied = TABLE
+            .iter()
+            .any(|spec| spec.role == Role::Production && types.served_by(spec.dtype));
+        multiplied.then_some(types).ok_or(PassedOn::DType)
     }
 
     /// The row-major problem and where its operands are.
@@ -167,15 +198,13 @@ impl Call {
         if m == 0 || n == 0 || k == 0 || batch == 0 || no_product {
             return Err(PassedOn::Empty);
         }
-        if ![alpha_at, beta_at]
-            .iter()
-            .all(|address| address.is_multiple_of(ELEMENT))
-        {
+        if ![alpha_at, beta_at].iter().all(|address| address.is_multiple_of(SCALAR)) {
             return Err(PassedOn::Arguments);
         }
         // `rows` are those of the matrix as cuBLAS stores it.
-        let operand = |matrix: &Matrix, rows: usize, ld_steps_rows: bool| {
-            let aligned = matrix.address != 0 && matrix.address.is_multiple_of(ELEMENT);
+        let types = self.types()?;
+        let operand = |matrix: &Matrix, dtype: DType, rows: usize, ld_steps_rows: bool| {
+            let aligned = matrix.address != 0 && matrix.address.is_multiple_of(dtype.size() as u64);
             if !aligned || matrix.stride < 0 || matrix.ld <= 0 || (matrix.ld as usize) < rows {
                 return Err(PassedOn::Arguments);
             }
@@ -194,26 +223,29 @@ impl Call {
         };
         let [a_transposed, b_transposed] = [transposed(self.transposed[0])?, transposed(self.transposed[1])?];
         // Stored untransposed, a column of B (one of our rows) is ld from the next; stored transposed, neighbours.
-        let a = operand(&self.b, if b_transposed { n } else { k }, !b_transposed)?;
-        let b = operand(&self.a, if a_transposed { k } else { m }, !a_transposed)?;
-        let d = operand(&self.c, m, true)?;
+        let a = operand(&self.b, types.a, if b_transposed { n } else { k }, !b_transposed)?;
+        let b = operand(&self.a, types.a, if a_transposed { k } else { m }, !a_transposed)?;
+        let d = operand(&self.c, types.d, m, true)?;
         if batch > 1 && !apart(self.c.stride, self.c.ld, m, n, batch) {
             return Err(PassedOn::Overlap);
         }
         let mut problem = GemmProblem::new(n, m, k, a, b);
         problem.batch_dims = [1, 1, 1, batch];
+        problem.types = types;
         problem.precision = precision;
         problem.d = d;
         problem.epilogue.c = reads_c.then_some(d);
         problem.epilogue.device_scalars = matches!(scalars, Scalars::InMemory(..));
         let at = Addresses {
-            a: self.b.address,
-            b: self.a.address,
-            c: if reads_c { self.c.address } else { 0 },
-            d: self.c.address,
             alpha: alpha_at,
             beta: beta_at,
-            ..Addresses::default()
+            ..Addresses::new(Operands {
+                a: self.b.address,
+                b: self.a.address,
+                c: if reads_c { self.c.address } else { 0 },
+                d: self.c.address,
+                ..Operands::default()
+            })
         };
         Ok((problem, at))
     }
@@ -378,8 +410,14 @@ mod tests {
                     let (problem, at) = call
                         .problem(Precision::Fp32, Scalars::Values(1.5, beta as f32))
                         .unwrap();
-                    assert_eq!((at.a, at.b, at.d), (0x1000, 0x1000, 0x1000));
-                    assert_eq!(at.c != 0, beta != 0.0);
+                    let Operands {
+                        a: at_a,
+                        b: at_b,
+                        d: at_d,
+                        ..
+                    } = at.operands;
+                    assert_eq!((at_a, at_b, at_d), (0x1000, 0x1000, 0x1000));
+                    assert_eq!(at.operands.c != 0, beta != 0.0);
                     // The CPU engine writes a dense result: gather it from where the problem says that it lies.
                     let (d, mut compact) = (problem.d, problem);
                     compact.d = OperandLayout::row_major(problem.n).with_batch_strides([
@@ -389,12 +427,11 @@ mod tests {
                         (problem.m * problem.n) as i64,
                     ]);
                     let operands = CpuOperands {
-                        c: &c,
                         alpha: 1.5,
                         beta: beta as f32,
-                        ..CpuOperands::new(&b, &a)
+                        ..CpuOperands::new(&b, &a).with_c(&c)
                     };
-                    let result = gemm_to_vec(&compact, std::iter::once(operands), 1).unwrap();
+                    let result: Vec<f32> = gemm_to_vec(&compact, std::iter::once(operands), 1).unwrap();
                     for (i, value) in result.iter().enumerate() {
                         let (matrix, row, col) =
                             (i / (problem.m * problem.n), i / problem.n % problem.m, i % problem.n);
@@ -432,7 +469,7 @@ mod tests {
         let mut call = dense(8, 8, 8);
         let access = |call: &Call| {
             let (problem, _) = call.problem(Precision::Fp32, ONE).unwrap();
-            problem.a.access(problem.m, problem.k, problem.dtype)
+            problem.accesses().a
         };
         assert_eq!(access(&call), Access::RowVector);
         call.b.address += 4;
@@ -466,10 +503,22 @@ mod tests {
         assert_eq!(asked(compute::F32, EMULATED_BF16X9), Err(PassedOn::Compute));
         let wanted = Some(Precision::Fp32Strict);
         assert_eq!(dense(2, 2, 2).precision(wanted), Ok(Precision::Fp32Strict));
-        const R_16F: u32 = 2;
-        let mut half = dense(2, 2, 2);
-        half.b.dtype = R_16F;
-        assert_eq!(half.precision(wanted), Err(PassedOn::DType));
+        let of = |a, b, c| {
+            let mut call = dense(2, 2, 2);
+            (call.a.dtype, call.b.dtype, call.c.dtype) = (a, b, c);
+            call.precision(wanted)
+        };
+        const R_64F: u32 = 1;
+        for dtype in [R_16F, R_16BF] {
+            for passed_on in [
+                of(R_32F, dtype, R_32F),
+                of(dtype, dtype, R_64F),
+                of(R_32F, R_32F, dtype),
+            ] {
+                assert_eq!(passed_on, Err(PassedOn::DType));
+            }
+        }
+        assert_eq!(of(R_16F, R_16BF, R_16F), Err(PassedOn::DType));
     }
 
     #[test]
@@ -549,7 +598,7 @@ mod tests {
         let call = dense(4, 4, 4);
         let (problem, at) = call.problem(Precision::Fp32, Scalars::InMemory(0x40, 0x44)).unwrap();
         assert!(problem.epilogue.device_scalars && problem.epilogue.c.is_some());
-        assert_eq!((at.alpha, at.beta, at.c), (0x40, 0x44, call.c.address));
+        assert_eq!((at.alpha, at.beta, at.operands.c), (0x40, 0x44, call.c.address));
         let odd = call.problem(Precision::Fp32, Scalars::InMemory(0x40, 0x45));
         assert_eq!(odd.err(), Some(PassedOn::Arguments));
     }

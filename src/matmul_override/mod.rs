@@ -1,6 +1,6 @@
 //! The products of every candle model in the process, without a change to the model.
 //!
-//! Candle has no hook for another matmul, but on a CUDA device each dense `f32` product is one call of cuBLAS, and cuBLAS
+//! Candle has no hook for another matmul, but on a CUDA device each dense product is one call of cuBLAS, and cuBLAS
 //! is linked dynamically. With the feature `override` this crate defines the functions that candle (and others) call, so
 //! that the linker takes them instead; they hand on to the real ones what this crate has no better way for. The functions
 //! are `cublasGemmStridedBatchedEx`, `cublasSgemmStridedBatched` and `cublasSgemm_v2` (which C programs call

@@ -4,6 +4,7 @@ use super::call::Call;
 use super::stats::Times;
 use crate::error::{Error, Result};
 use crate::gemm::launch::args::Addresses;
+use crate::gemm::operands::Operands;
 use crate::gemm::{launch, Plan};
 use cudarc::driver::{result, sys};
 
@@ -65,14 +66,17 @@ pub unsafe fn compare(
     for event in &mut bench.events {
         *event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed)?;
     }
-    let bytes = call.result_elements() * std::mem::size_of::<f32>();
+    let bytes = call.result_elements() * plan.problem.types.d.size();
     // SAFETY: the stream is alive.
     bench.result = unsafe { result::malloc_async(stream, bytes) }.map_err(failed)?;
     // SAFETY: both hold so many bytes. (β·C should be made of ordinary numbers here too.)
-    unsafe { result::memcpy_dtod_async(bench.result, at.d, bytes, stream) }.map_err(failed)?;
+    unsafe { result::memcpy_dtod_async(bench.result, at.operands.d, bytes, stream) }.map_err(failed)?;
     let beside = Addresses {
-        c: if at.c == 0 { 0 } else { bench.result },
-        d: bench.result,
+        operands: Operands {
+            c: if at.operands.c == 0 { 0 } else { bench.result },
+            d: bench.result,
+            ..at.operands
+        },
         ..*at
     };
     // SAFETY: the operands are the caller's; the result goes to memory that was made for it.

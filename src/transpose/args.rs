@@ -1,4 +1,4 @@
-//! The kernel ABI: the mirror of `cuda/common/transpose_args.cuh`, checked at compile time on both sides.
+//! The kernel ABI: the mirror of `cuda/abi/transpose_args.cuh`, checked at compile time on both sides.
 
 /// Batch dimensions of one launch.
 pub const MAX_OUTER_DIMS: usize = 6;

@@ -6,10 +6,10 @@ use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 use crate::gemm::kernel::spec::Role;
 
-/// Bytes of the tile of a kernel for matrices with one short side. `transpose_narrow.cuh` has the same number.
+/// Bytes of the tile of a kernel for matrices with one short side. `cuda/transpose/narrow.cuh` has the same number.
 pub const NARROW_TILE_BYTES: usize = 16 << 10;
 
-/// The longest short side. `transpose_narrow.cuh` has the same number.
+/// The longest short side. `cuda/transpose/narrow.cuh` has the same number.
 pub const MAX_NARROW: usize = 32;
 
 /// How a kernel cuts a matrix into pieces, one a block.
@@ -50,18 +50,8 @@ pub struct Needs {
     pub max_outer: usize,
     /// Unit strides: along columns in the source, and along rows (a transposition) in the destination.
     pub unit_strides: bool,
-    /// Tensor maps of source and destination beside the arguments, for the copy engine.
+    /// Tensor maps of source and destination beside the arguments, for TMA.
     pub tensor_maps: bool,
-}
-
-impl Needs {
-    const NOTHING: Needs = Needs {
-        only_capability: None,
-        aligned: false,
-        max_outer: usize::MAX,
-        unit_strides: false,
-        tensor_maps: false,
-    };
 }
 
 /// From how much data on the planner takes a kernel: for less, another one starts sooner.
@@ -159,8 +149,9 @@ pub struct TransposeKernel {
     pub walk_rows: bool,
     /// The element sizes that it is compiled for.
     pub instances: &'static [Instance],
-    /// Whether it may be started before the kernels before it on the stream have ended: it waits for them itself.
-    pub starts_early: bool,
+    /// Whether it supports PDL (programmatic dependent launch): it may be started before the kernels before it on the stream
+    /// have ended, and waits for them itself.
+    pub supports_pdl: bool,
     /// What it demands.
     pub needs: Needs,
     /// When the planner takes it.
@@ -168,6 +159,44 @@ pub struct TransposeKernel {
 }
 
 impl TransposeKernel {
+    const fn instances(self, instances: &'static [Instance]) -> Self {
+        TransposeKernel { instances, ..self }
+    }
+
+    const fn tiling(self, tiling: Tiling) -> Self {
+        TransposeKernel { tiling, ..self }
+    }
+
+    const fn walks_rows(self) -> Self {
+        TransposeKernel {
+            walk_rows: true,
+            ..self
+        }
+    }
+
+    const fn with_pdl(self) -> Self {
+        TransposeKernel {
+            supports_pdl: true,
+            ..self
+        }
+    }
+
+    const fn needs(self, needs: Needs) -> Self {
+        TransposeKernel { needs, ..self }
+    }
+
+    /// The planner takes it, at this place, from so much data on, where the short side has fewer bytes; 0: any.
+    const fn preferred(self, order: u32, from: Threshold, max_short_bytes: usize) -> Self {
+        TransposeKernel {
+            choice: Choice::Preferred {
+                order,
+                from,
+                max_short_bytes,
+            },
+            ..self
+        }
+    }
+
     /// The instance for elements of `size` bytes.
     pub fn instance(&self, size: usize) -> Option<&'static Instance> {
         self.instances.iter().find(|instance| instance.element_size == size)
@@ -287,8 +316,11 @@ macro_rules! from {
 }
 
 /// The instances of a kernel: its symbol without the size, then for each size tile and threads, dynamic shared memory, and
-/// from how much data on the planner takes it.
+/// from how much data on the planner takes it. Or the sizes, where tile and threads are the same for all.
 macro_rules! instances {
+    ($name:literal, $($size:literal)+: $rows:literal by $cols:literal, $threads:literal) => {
+        instances!($name; $($size => $rows by $cols, $threads;)+)
+    };
     ($name:literal; $($size:literal => $rows:literal by $cols:literal, $threads:literal $(, shared $shared:literal)? $(, from $from:expr)?;)*) => {
         &[$(Instance {
             element_size: $size,
@@ -305,249 +337,123 @@ macro_rules! instances {
 /// From here on throughput counts for more than how soon a kernel starts.
 const MANY_BYTES: Threshold = Threshold::Bytes(4 << 20);
 
+const NOTHING: Needs = Needs {
+    only_capability: None,
+    aligned: false,
+    max_outer: usize::MAX,
+    unit_strides: false,
+    tensor_maps: false,
+};
+const UNIT_STRIDES: Needs = Needs {
+    unit_strides: true,
+    ..NOTHING
+};
+const ALIGNED: Needs = Needs {
+    aligned: true,
+    ..UNIT_STRIDES
+};
+/// TMA, which walks matrices of one batch dimension.
+const TMA: Needs = Needs {
+    only_capability: Some(90),
+    max_outer: 1,
+    tensor_maps: true,
+    ..ALIGNED
+};
+
+/// A kernel that copies rows, or transposes matrices, as rows have it unless they say otherwise: by tiles, of any operands, and
+/// only by name.
+const fn kernel(
+    moves: Moves,
+    rung: u32,
+    name: &'static str,
+    file: &'static str,
+    summary: &'static str,
+) -> TransposeKernel {
+    TransposeKernel {
+        name,
+        file,
+        summary,
+        role: Role::Rung(rung),
+        moves,
+        tiling: Tiling::Tiles,
+        walk_rows: false,
+        instances: &[],
+        supports_pdl: false,
+        needs: NOTHING,
+        choice: Choice::ByNameOnly,
+    }
+}
+
+const fn copy(rung: u32, name: &'static str, file: &'static str, summary: &'static str) -> TransposeKernel {
+    kernel(Moves::Rows, rung, name, file, summary)
+}
+
+const fn transposition(rung: u32, name: &'static str, file: &'static str, summary: &'static str) -> TransposeKernel {
+    kernel(Moves::Matrices, rung, name, file, summary)
+}
+
 /// Every kernel: the copies, then the transpositions, in the order of the ladder.
+#[rustfmt::skip]
 pub const TABLE: &[TransposeKernel] = &[
-    TransposeKernel {
-        name: "copy_01_plain",
-        file: "transpose/copy_01_plain",
-        summary: "one element a thread and turn",
-        role: Role::Rung(1),
-        moves: Moves::Rows,
-        tiling: Tiling::Tiles,
-        walk_rows: false,
-        instances: instances!("copy_01_plain"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
-        needs: Needs::NOTHING,
-        choice: Choice::ByNameOnly,
-    },
-    TransposeKernel {
-        name: "copy_02_shared",
-        file: "transpose/copy_02_shared",
-        summary: "the same by way of shared memory",
-        role: Role::Rung(2),
-        moves: Moves::Rows,
-        tiling: Tiling::Tiles,
-        walk_rows: false,
-        instances: instances!("copy_02_shared"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
-        needs: Needs::NOTHING,
-        choice: Choice::ByNameOnly,
-    },
-    TransposeKernel {
-        name: "copy_03_rows",
-        file: "transpose/copy_03_rows",
-        summary: "rows in the widest elements that they allow, four loads under way",
-        role: Role::Rung(3),
-        moves: Moves::Rows,
-        tiling: Tiling::Runs { elements: 1024 },
-        walk_rows: false,
-        instances: instances!("copy_03_rows"; 1 => 1 by 1024, 256; 2 => 1 by 1024, 256; 4 => 1 by 1024, 256; 8 => 1 by 1024, 256; 16 => 1 by 1024, 256;),
-        starts_early: true,
-        needs: Needs::NOTHING,
-        choice: Choice::Preferred {
-            order: 1,
-            from: Threshold::BeyondL2,
-            max_short_bytes: 0,
-        },
-    },
-    TransposeKernel {
-        name: "copy_03_rows_two",
-        file: "transpose/copy_03_rows",
-        summary: "the same with two loads under way, for what the L2 holds",
-        role: Role::Rung(3),
-        moves: Moves::Rows,
-        tiling: Tiling::Runs { elements: 512 },
-        walk_rows: false,
-        instances: instances!("copy_03_rows_two"; 1 => 1 by 512, 256; 2 => 1 by 512, 256; 4 => 1 by 512, 256; 8 => 1 by 512, 256; 16 => 1 by 512, 256;),
-        starts_early: true,
-        needs: Needs::NOTHING,
-        choice: Choice::Preferred {
-            order: 2,
-            from: Threshold::Any,
-            max_short_bytes: 0,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_01_naive",
-        file: "transpose/transpose_01_naive",
-        summary: "reads along rows, writes along columns",
-        role: Role::Rung(1),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: false,
-        instances: instances!("transpose_01_naive"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
-        needs: Needs::NOTHING,
-        choice: Choice::ByNameOnly,
-    },
-    TransposeKernel {
-        name: "transpose_02_shared",
-        file: "transpose/transpose_02_shared",
-        summary: "the tile turns in shared memory",
-        role: Role::Rung(2),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: false,
-        instances: instances!("transpose_02_shared"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
-        needs: Needs::NOTHING,
-        choice: Choice::ByNameOnly,
-    },
-    TransposeKernel {
-        name: "transpose_03_padded",
-        file: "transpose/transpose_03_padded",
-        summary: "an element of padding a row, against bank conflicts",
-        role: Role::Rung(3),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: true,
-        instances: instances!("transpose_03_padded"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256; 16 => 32 by 32, 256;),
-        starts_early: false,
-        needs: Needs::NOTHING,
-        choice: Choice::Preferred {
-            order: 7,
-            from: Threshold::Any,
-            max_short_bytes: 0,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_04_diagonal",
-        file: "transpose/transpose_04_diagonal",
-        summary: "tiles walked along diagonals",
-        role: Role::Rung(4),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: false,
-        instances: instances!("transpose_04_diagonal"; 1 => 32 by 32, 256; 2 => 32 by 32, 256; 4 => 32 by 32, 256; 8 => 32 by 32, 256;),
-        starts_early: false,
-        needs: Needs::NOTHING,
-        choice: Choice::ByNameOnly,
-    },
-    TransposeKernel {
-        name: "transpose_05_swizzled",
-        file: "transpose/transpose_05_swizzled",
-        summary: "16-byte accesses, XOR-swizzled tile",
-        role: Role::Rung(5),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: true,
-        instances: instances!("transpose_05_swizzled"; 1 => 128 by 128, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256;),
-        starts_early: false,
-        needs: Needs {
-            unit_strides: true,
-            aligned: true,
-            ..Needs::NOTHING
-        },
-        choice: Choice::Preferred {
-            order: 4,
-            from: Threshold::BeyondL2,
-            max_short_bytes: 0,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_06_tma",
-        file: "transpose/transpose_06_tma_sm90",
-        summary: "the copy engine of Hopper moves tiles, threads turn them in registers",
-        role: Role::Rung(6),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: true,
-        instances: instances!("transpose_06_tma"; 1 => 128 by 128, 64, shared 74752, from Threshold::Bytes(8 << 20); 2 => 64 by 64, 64, shared 43008, from Threshold::Bytes(6 << 20); 4 => 64 by 64, 256, shared 65536, from Threshold::BeyondL2; 8 => 32 by 32, 256, shared 43008, from Threshold::BeyondL2;),
-        starts_early: true,
-        needs: Needs {
-            only_capability: Some(90),
-            unit_strides: true,
-            aligned: true,
-            max_outer: 1,
-            tensor_maps: true,
-        },
-        choice: Choice::Preferred {
-            order: 3,
-            from: Threshold::Any,
-            max_short_bytes: 0,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_07_unaligned",
-        file: "transpose/transpose_07_unaligned",
-        summary: "16-byte accesses of rows that start anywhere",
-        role: Role::Rung(7),
-        moves: Moves::Matrices,
-        tiling: Tiling::Shifted,
-        walk_rows: true,
-        instances: instances!("transpose_07_unaligned"; 1 => 128 by 64, 256; 2 => 64 by 64, 256; 4 => 64 by 64, 512; 8 => 32 by 32, 256, from Threshold::BeyondL2;),
-        starts_early: true,
-        needs: Needs {
-            unit_strides: true,
-            ..Needs::NOTHING
-        },
-        choice: Choice::Preferred {
-            order: 6,
-            from: MANY_BYTES,
-            max_short_bytes: 0,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_08_few_rows",
-        file: "transpose/transpose_08_few_rows",
-        summary: "matrices of 2 to 32 long rows",
-        role: Role::Rung(8),
-        moves: Moves::Matrices,
-        tiling: Tiling::FewRows,
-        walk_rows: true,
-        instances: instances!("transpose_08_few_rows"; 1 => 0 by 0, 256; 2 => 0 by 0, 256; 4 => 0 by 0, 256; 8 => 0 by 0, 256;),
-        starts_early: false,
-        needs: Needs {
-            unit_strides: true,
-            ..Needs::NOTHING
-        },
-        choice: Choice::Preferred {
-            order: 1,
-            from: MANY_BYTES,
-            max_short_bytes: 64,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_09_few_cols",
-        file: "transpose/transpose_09_few_cols",
-        summary: "matrices of 2 to 32 columns",
-        role: Role::Rung(9),
-        moves: Moves::Matrices,
-        tiling: Tiling::FewCols,
-        walk_rows: true,
-        instances: instances!("transpose_09_few_cols"; 1 => 0 by 0, 256; 2 => 0 by 0, 256; 4 => 0 by 0, 256; 8 => 0 by 0, 256;),
-        starts_early: false,
-        needs: Needs {
-            unit_strides: true,
-            ..Needs::NOTHING
-        },
-        choice: Choice::Preferred {
-            order: 2,
-            from: MANY_BYTES,
-            max_short_bytes: 64,
-        },
-    },
-    TransposeKernel {
-        name: "transpose_10_registers",
-        file: "transpose/transpose_10_registers",
-        summary: "micro tiles turned in registers without shared memory, for what the L2 holds",
-        role: Role::Rung(10),
-        moves: Moves::Matrices,
-        tiling: Tiling::Tiles,
-        walk_rows: true,
-        instances: instances!("transpose_10_registers"; 1 => 128 by 128, 64; 2 => 64 by 64, 64; 4 => 32 by 64, 64; 8 => 32 by 16, 64;),
-        starts_early: true,
-        needs: Needs {
-            unit_strides: true,
-            aligned: true,
-            ..Needs::NOTHING
-        },
-        choice: Choice::Preferred {
-            order: 5,
-            from: Threshold::Any,
-            max_short_bytes: 0,
-        },
-    },
+    copy(1, "copy_01_plain", "transpose/copy_01_plain", "one element a thread and turn")
+        .instances(instances!("copy_01_plain", 1 2 4 8: 32 by 32, 256)),
+    copy(2, "copy_02_shared", "transpose/copy_02_shared", "the same by way of shared memory")
+        .instances(instances!("copy_02_shared", 1 2 4 8: 32 by 32, 256)),
+    copy(3, "copy_03_rows", "transpose/copy_03_rows", "rows in the widest elements that they allow, four loads under way")
+        .tiling(Tiling::Runs { elements: 1024 }).with_pdl().preferred(1, Threshold::BeyondL2, 0)
+        .instances(instances!("copy_03_rows", 1 2 4 8 16: 1 by 1024, 256)),
+    copy(3, "copy_03_rows_two", "transpose/copy_03_rows", "the same with two loads under way, for what the L2 holds")
+        .tiling(Tiling::Runs { elements: 512 }).with_pdl().preferred(2, Threshold::Any, 0)
+        .instances(instances!("copy_03_rows_two", 1 2 4 8 16: 1 by 512, 256)),
+    transposition(1, "transpose_01_naive", "transpose/transpose_01_naive", "reads along rows, writes along columns")
+        .instances(instances!("transpose_01_naive", 1 2 4 8: 32 by 32, 256)),
+    transposition(2, "transpose_02_shared", "transpose/transpose_02_shared", "the tile turns in shared memory")
+        .instances(instances!("transpose_02_shared", 1 2 4 8: 32 by 32, 256)),
+    transposition(3, "transpose_03_padded", "transpose/transpose_03_padded",
+        "an element of padding a row, against bank conflicts")
+        .walks_rows().preferred(7, Threshold::Any, 0)
+        .instances(instances!("transpose_03_padded", 1 2 4 8 16: 32 by 32, 256)),
+    transposition(4, "transpose_04_diagonal", "transpose/transpose_04_diagonal", "tiles walked along diagonals")
+        .instances(instances!("transpose_04_diagonal", 1 2 4 8: 32 by 32, 256)),
+    transposition(5, "transpose_05_swizzled", "transpose/transpose_05_swizzled", "16-byte accesses, XOR-swizzled tile")
+        .walks_rows().needs(ALIGNED).preferred(4, Threshold::BeyondL2, 0)
+        .instances(instances!("transpose_05_swizzled";
+            1 => 128 by 128, 256;
+            2 => 64 by 64, 256;
+            4 => 64 by 64, 512;
+            8 => 32 by 32, 256;
+        )),
+    transposition(6, "transpose_06_tma", "transpose/transpose_06_tma_sm90", "TMA moves tiles, threads turn them in registers")
+        .walks_rows().with_pdl().needs(TMA).preferred(3, Threshold::Any, 0)
+        .instances(instances!("transpose_06_tma";
+            1 => 128 by 128, 64, shared 74752, from Threshold::Bytes(8 << 20);
+            2 => 64 by 64, 64, shared 43008, from Threshold::Bytes(6 << 20);
+            4 => 64 by 64, 256, shared 65536, from Threshold::BeyondL2;
+            8 => 32 by 32, 256, shared 43008, from Threshold::BeyondL2;
+        )),
+    transposition(7, "transpose_07_unaligned", "transpose/transpose_07_unaligned", "16-byte accesses of rows that start anywhere")
+        .tiling(Tiling::Shifted).walks_rows().with_pdl().needs(UNIT_STRIDES).preferred(6, MANY_BYTES, 0)
+        .instances(instances!("transpose_07_unaligned";
+            1 => 128 by 64, 256;
+            2 => 64 by 64, 256;
+            4 => 64 by 64, 512;
+            8 => 32 by 32, 256, from Threshold::BeyondL2;
+        )),
+    transposition(8, "transpose_08_few_rows", "transpose/transpose_08_few_rows", "matrices of 2 to 32 long rows")
+        .tiling(Tiling::FewRows).walks_rows().needs(UNIT_STRIDES).preferred(1, MANY_BYTES, 64)
+        .instances(instances!("transpose_08_few_rows", 1 2 4 8: 0 by 0, 256)),
+    transposition(9, "transpose_09_few_cols", "transpose/transpose_09_few_cols", "matrices of 2 to 32 columns")
+        .tiling(Tiling::FewCols).walks_rows().needs(UNIT_STRIDES).preferred(2, MANY_BYTES, 64)
+        .instances(instances!("transpose_09_few_cols", 1 2 4 8: 0 by 0, 256)),
+    transposition(10, "transpose_10_registers", "transpose/transpose_10_registers",
+        "micro tiles turned in registers without shared memory, for what the L2 holds")
+        .walks_rows().with_pdl().needs(ALIGNED).preferred(5, Threshold::Any, 0)
+        .instances(instances!("transpose_10_registers";
+            1 => 128 by 128, 64;
+            2 => 64 by 64, 64;
+            4 => 32 by 64, 64;
+            8 => 32 by 16, 64;
+        )),
 ];
 
 /// The row with this name.

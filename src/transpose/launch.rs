@@ -95,7 +95,7 @@ unsafe fn launch_piece(
         sharedMemBytes: instance.shared(plan.streaming),
         hStream: stream,
         attrs: &mut early,
-        numAttrs: u32::from(kernel.starts_early && early_starts(context.info())),
+        numAttrs: u32::from(kernel.supports_pdl && early_starts(context.info())),
     };
     // SAFETY: the kernel takes one `TransposeArgs` and, if it needs them, two tensor maps, all by value, which the driver
     // copies before it returns. What it does with the addresses is what the caller vouched for.
@@ -103,7 +103,7 @@ unsafe fn launch_piece(
         .map_err(|e| Error::driver("launching a transposition", e))
 }
 
-/// What the copy engine has to know of source and destination: (columns, rows, matrices) of each, in boxes 128 bytes wide,
+/// What TMA has to know of source and destination: (columns, rows, matrices) of each, in boxes 128 bytes wide,
 /// swizzled as the kernel expects.
 fn tensor_maps(instance: &Instance, piece: &Piece, src: u64, dst: u64) -> Result<[sys::CUtensorMap; 2]> {
     const BOX_BYTES: usize = 128;
@@ -142,7 +142,7 @@ fn tensor_maps(instance: &Instance, piece: &Piece, src: u64, dst: u64) -> Result
             )
         }
         .result()
-        .map_err(|e| Error::driver("describing a tensor to the copy engine", e))?;
+        .map_err(|e| Error::driver("describing a tensor to TMA", e))?;
         Ok(map)
     };
     // A stride for the batch must be there even where there is none.

@@ -203,7 +203,7 @@ impl Piece {
     }
 }
 
-/// Elements along the long side of a tile whose short side is `short`. `narrow_tile_length` in `transpose_narrow.cuh`
+/// Elements along the long side of a tile whose short side is `short`. `narrow_tile_length` in `cuda/transpose/narrow.cuh`
 /// computes the same.
 fn narrow_tile_length(short: usize, element_size: usize) -> usize {
     const MULTIPLE: usize = 16;
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(name(&[77, 1], &[1, 0], 4), "copy");
         assert_eq!(name(&[0, 7], &[1, 0], 4), "nothing");
         let other = |dims: &[usize], axes: &[usize]| plan(dims, axes, 4, &DeviceInfo::RTX_4090).name();
-        // An RTX 4090 has no copy engine for tiles, and more L2.
+        // An RTX 4090 has no TMA for tiles, and more L2.
         assert_eq!(other(&[8192, 8192], &[1, 0]), "transpose_05_swizzled");
         assert_eq!(other(&[2560, 2880], &[1, 0]), "transpose_10_registers");
         assert_eq!(name(&[2560, 2880], &[1, 0], 4), "transpose_06_tma");

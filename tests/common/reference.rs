@@ -1,6 +1,7 @@
 //! What a product must be, as far as rounding allows: on a GPU and in the emulator.
 //!
-//! Bound: |d − ref| ≤ C0·ε·√k·|α|·Σ|a||b| + C1·ε·(|β·c| + |bias| + |residual| + |ref|) for each element.
+//! Bound: |d − ref| ≤ C0·ε·√k·|α|·Σ|a||b| + C1·ε·(|β·c| + |bias| + |residual| + |ref|) for each element, and half an
+//! ulp of D's type where that has 16 bits.
 
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
 use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, OperandLayout, Precision};
@@ -65,14 +66,15 @@ pub fn element(problem: &GemmProblem, alpha: f64, terms: &Terms) -> (f64, f64) {
         Precision::Tf32 => TF32_ERROR * alpha.abs() * magnitude,
         _ => 0.0,
     };
-    let epsilon = match problem.dtype {
-        DType::F32 => f64::from(f32::EPSILON),
+    let epsilon = match problem.types.a {
         DType::F64 => f64::EPSILON,
+        _ => f64::from(f32::EPSILON), // sums of 16-bit numbers are FP32
     };
     let error = C0 * (problem.k as f64).sqrt() * alpha.abs() * magnitude
         + C1 * (from_c.abs() + bias.abs() + skip.abs() + value.abs());
     // The slope of every activation is below 1.2.
-    (value, 1.2 * (epsilon * error + rounding))
+    let bound = 1.2 * (epsilon * error + rounding);
+    (value, bound + half_ulp(problem.types.d, value.abs() + bound))
 }
 
 fn activate(activation: Activation, x: f64) -> f64 {
@@ -87,5 +89,16 @@ fn activate(activation: Activation, x: f64) -> f64 {
         Activation::Tanh => x.tanh(),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         _ => unimplemented!("{activation:?}"),
+    }
+}
+
+/// What rounding the result to D's type may add, where that is coarser than FP32.
+pub fn half_ulp(dtype: DType, value: f64) -> f64 {
+    /// Half of the least positive number of `f16`.
+    const LEAST: f64 = 1.0 / (1u64 << 25) as f64;
+    match dtype {
+        DType::F16 => (dtype.unit_roundoff() * value).max(LEAST),
+        DType::BF16 => dtype.unit_roundoff() * value,
+        _ => 0.0,
     }
 }

@@ -25,7 +25,7 @@ const FAMILIES: [Family; 16] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
-        &["gemm_tf32_sm90_128x64_tn", "gemm_tf32_sm90_128x128_pair_tn"],
+        &["gemm_tf32_sm90_128x64_tn", "gemm_tf32_sm90_128x256_2cta_nt"],
     ),
     (
         "3×TF32 on Hopper",
@@ -40,14 +40,14 @@ const FAMILIES: [Family; 16] = [
     (
         "FFMA, k-major, stream-K",
         Target::Hopper,
-        &["ffma_kmajor_64x64_stream_sm90"],
+        &["ffma_kmajor_64x64_stream_k_sm90"],
     ),
     ("FFMA, k-major", Target::Hopper, &["ffma_kmajor_32x64_sm90"]),
-    ("FFMA, strips", Target::Hopper, &["ffma_strips_16_sm90"]),
+    ("FFMA, small m", Target::Hopper, &["ffma_small_m_16_sm90"]),
     (
-        "FFMA, grouped",
+        "FFMA, sliced-K",
         Target::Hopper,
-        &["ffma_grouped_64x64_nn_sm90", "ffma_grouped_64x64_tt_sm90"],
+        &["ffma_sliced_k_64x64_nn_sm90", "ffma_sliced_k_64x64_tt_sm90"],
     ),
     (
         "FFMA, direct",

@@ -145,7 +145,7 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         OFF,
-        &["tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;"],
+        &["tiles_s = (rows_s + TILE_S - 1) / TILE_S;"],
         "whether there is one tile is asked twice: the number of units says it, too",
     ),
     (

@@ -147,6 +147,11 @@ impl Mistake {
     }
 }
 
+/// Whether what is added to a product may have this type: that of the factors, or FP32 beside factors of 16 bits.
+fn stands_beside(other: DType, factors: DType) -> bool {
+    other == factors || (other == DType::F32 && matches!(factors, DType::F16 | DType::BF16))
+}
+
 /// The product as candle's broadcast_matmul has it, of any dtype, in FP64.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if a.rank() < 2 || b.rank() < 2 || a.dtype() != b.dtype() || a.dim(D::Minus1)? != b.dim(D::Minus2)? {
@@ -227,7 +232,7 @@ impl Case for Mistake {
                 let (x, y, z) = (tensor(a)?, tensor(b)?, tensor(c)?);
                 let wanted = || -> Result<Tensor> {
                     let product = product(&x, &y)?;
-                    if z.dtype() != x.dtype() {
+                    if !stands_beside(z.dtype(), x.dtype()) {
                         candle_core::bail!("dtypes differ");
                     }
                     (product.affine(2.0, 0.0)? - double(&z)?.broadcast_as(product.dims())?)?.contiguous()
@@ -263,7 +268,7 @@ impl Case for Mistake {
                 let wanted = || -> Result<Tensor> {
                     let mut y = product(&input, &weight.t()?)?;
                     for other in [&added, &skipped].into_iter().flatten() {
-                        if other.dtype() != input.dtype() {
+                        if !stands_beside(other.dtype(), input.dtype()) {
                             candle_core::bail!("dtypes differ");
                         }
                     }

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 
 /// How the product is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Door {
+pub enum Entry {
     Matmul,
     Sgemm,
     Gemm,
@@ -29,7 +29,7 @@ pub struct Added {
 /// `α·A·B + β·C`.
 #[derive(Clone, Debug)]
 pub struct Product {
-    door: Door,
+    entry: Entry,
     a: View,
     b: View,
     alpha: f32,
@@ -55,7 +55,8 @@ pub fn refused(result: &Result<Tensor>, kernel: Option<&str>) -> Option<std::res
     let text = error.to_string();
     let reason = [
         "cannot take",
-        "multiplies F32",
+        "multiplies f",
+        "multiplies bf16",
         "runs on CUDA devices",
         "was not compiled",
     ];
@@ -77,9 +78,12 @@ impl Product {
         };
         let (a, b) = (operand(rng, m, k), operand(rng, k, n));
         let values = Values::draw(rng);
-        let door = one_of(rng, &[Door::Matmul, Door::Sgemm, Door::Gemm, Door::Gemm, Door::Gemm]);
+        let entry = one_of(
+            rng,
+            &[Entry::Matmul, Entry::Sgemm, Entry::Gemm, Entry::Gemm, Entry::Gemm],
+        );
         let mut case = Product {
-            door,
+            entry,
             a,
             b,
             alpha: 1.0,
@@ -90,7 +94,7 @@ impl Product {
             values,
             numbers: Seed(rng.random_range(0..1 << 16)),
         };
-        if door == Door::Gemm {
+        if entry == Entry::Gemm {
             case.precision = one_of(rng, &Precision::ALL);
             case.kernel = draw_kernel(rng, on_gpu);
             if rng.random() {
@@ -213,10 +217,10 @@ impl Case for Product {
             Some(added) => Some(Operand::new(&added.c, values, rng, variables, device)?),
             None => None,
         };
-        let result = match self.door {
-            Door::Matmul => matmul(&a.tensor, &b.tensor),
-            Door::Sgemm => a.tensor.sgemm(&b.tensor),
-            Door::Gemm => {
+        let result = match self.entry {
+            Entry::Matmul => matmul(&a.tensor, &b.tensor),
+            Entry::Sgemm => a.tensor.sgemm(&b.tensor),
+            Entry::Gemm => {
                 let mut gemm = Gemm::new().precision(self.precision).alpha(f64::from(self.alpha));
                 if let (Some(added), Some(c)) = (&self.added, &c) {
                     gemm = gemm.c(&c.tensor, f64::from(added.beta));
@@ -232,9 +236,9 @@ impl Case for Product {
         }
         let result = result?;
         // What the environment says counts where the case names no precision.
-        let precision = match self.door {
-            Door::Gemm => self.precision,
-            Door::Matmul | Door::Sgemm => default_precision(),
+        let precision = match self.entry {
+            Entry::Gemm => self.precision,
+            Entry::Matmul | Entry::Sgemm => default_precision(),
         };
         let (a_exact, b_exact) = (a.exact()?, b.exact()?);
         let mut expected = a_exact.product(&b_exact, precision)?.scaled(self.alpha)?;

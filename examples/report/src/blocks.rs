@@ -2,6 +2,7 @@
 //! line; what lies between them is written from the reports that have rows of that kind.
 
 use crate::distribution::{distributions, plan_of, prediction_error, remarks_of, worst, GOOD, SLOWER, WORST};
+use crate::models;
 use crate::record::{geometric_mean, preparations, shape_of, Report, Row};
 use crate::series;
 use anyhow::{bail, Result};
@@ -10,7 +11,7 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 17] = [
     HIGHLIGHTS,
     "ladder",
     LADDER_RUNGS,
@@ -23,6 +24,8 @@ const KINDS: [&str; 15] = [
     "mlp",
     "graph",
     "model",
+    MODELS,
+    "decode",
     "tests",
     "accuracy",
     "activation",
@@ -33,6 +36,10 @@ const TRANSPOSE_STEPS: &str = "transpose-steps";
 
 /// The fastest kernel of every rung, from rows of the kind "ladder".
 const LADDER_RUNGS: &str = "ladder-rungs";
+
+/// Many models in several ways, from rows of the kind "model" that name one; those that name none are of one model in several
+/// settings.
+const MODELS: &str = "models";
 
 /// A few figures of several kinds, for the first page.
 const HIGHLIGHTS: &str = "highlights";
@@ -78,7 +85,11 @@ fn by_gpu(reports: &[Named], write: impl Fn(&mut String, &[&Named])) -> String {
 
 /// The part of a report with rows of one kind, or `None` if it has none.
 fn of_kind(report: &Report, kind: &str) -> Option<Report> {
-    let rows: Vec<Row> = report.rows.iter().filter(|row| row.bench == kind).cloned().collect();
+    let is_of_kind = |row: &&Row| match kind {
+        MODELS => models::is_of_models(row),
+        _ => row.bench == kind && !models::is_of_models(row),
+    };
+    let rows: Vec<Row> = report.rows.iter().filter(is_of_kind).cloned().collect();
     (!rows.is_empty()).then(|| Report { rows, ..report.clone() })
 }
 
@@ -158,6 +169,8 @@ fn tables(text: &mut String, kind: &str, name: &str, report: &Report, plots: &st
         "transpose" => transpose(text, name, report, plots),
         "linear" | "mlp" | "graph" => layers(text, name, kind, report, plots),
         TRANSPOSE_STEPS => transpose_steps(text, report),
+        MODELS => models::models(text, name, report, plots),
+        "decode" => models::decode(text, name, report, plots),
         _ => {
             summary(text, report);
             *text += &table(&report.rows, &COLUMNS);
@@ -179,6 +192,8 @@ pub fn plots(reports: &[Named]) -> Result<Vec<(String, String)>> {
         if of_kind(report, "linear").is_some() {
             plots.extend(series::layer_plots(report, name)?);
         }
+        plots.extend(models::model_plots(report, name)?);
+        plots.extend(models::decode_plots(report, name)?);
         let Some(report) = of_kind(report, "ladder") else {
             continue;
         };

@@ -3,6 +3,7 @@
 pub mod blocks;
 #[path = "../../../benches/support/distribution.rs"]
 pub mod distribution;
+mod models;
 mod plot;
 #[path = "../../../benches/support/record.rs"]
 pub mod record;

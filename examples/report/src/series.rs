@@ -1,6 +1,7 @@
 //! The plots of a report, and what they show.
 
 use crate::distribution::classes;
+use crate::models;
 use crate::plot;
 use crate::record::{median, Report, Row};
 use anyhow::Result;
@@ -193,6 +194,8 @@ pub fn plots(report: &Report, name: &str) -> Result<Vec<(String, String)>> {
     plots.extend(transpose_plots(report, name)?);
     plots.extend(layer_plots(report, name)?);
     plots.extend(accuracy_plots(report, name)?);
+    plots.extend(models::model_plots(report, name)?);
+    plots.extend(models::decode_plots(report, name)?);
     Ok(plots)
 }
 

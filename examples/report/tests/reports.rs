@@ -178,6 +178,105 @@ fn drawn_products_are_a_distribution_by_class_with_the_worst_of_them() {
 }
 
 #[test]
+fn models_stand_in_a_table_a_precision_with_what_was_not_measured() {
+    let row = |model: &str, way: &str, us: Option<f64>| Row {
+        bench: "model".into(),
+        model: Some(model.into()),
+        setting: Some("8×128".into()),
+        way: Some(way.into()),
+        precision: Some("fp32".into()),
+        dtype: Some("f32".into()),
+        us,
+        gpu_us: us.map(|us| us / 2.0),
+        baseline_us: Some(6000.0),
+        baseline_gpu_us: Some(5000.0),
+        speedup: us.map(|us| 6000.0 / us),
+        max_diff: Some(2e-6),
+        products: Some(10),
+        taken_over: Some(8),
+        passed_on: (way == "override").then(|| [("of another type".to_string(), 2)].into()),
+        products_share: Some(0.4),
+        baseline_products_share: Some(0.6),
+        note: us.is_none().then(|| "it reads the host".into()),
+        ..Row::default()
+    };
+    let mut rows = vec![
+        row("one", "override", Some(4000.0)),
+        row("one", "override+graph", Some(3000.0)),
+        row("two", "override", Some(5000.0)),
+        row("two", "override+graph", None),
+    ];
+    let strict: Vec<Row> = rows[..1].to_vec();
+    rows.extend(strict.into_iter().map(|row| Row {
+        precision: Some("fp32-strict".into()),
+        ..row
+    }));
+    // Those of one model in several settings stay in their own block.
+    rows.push(Row {
+        model: None,
+        layer: Some("bert 1×16, fused".into()),
+        ..rows[0].clone()
+    });
+    let reports = [("made-up".to_string(), Report { rows, ..report() })];
+    let text =
+        "<!-- generated: models -->\n<!-- end of generated -->\n<!-- generated: model -->\n<!-- end of generated -->\n";
+    let filled = blocks::fill(text, &reports, "plots").unwrap();
+    let one = "| one | 8×128 | 6.000 (5.000) | 4.000 (2.000) | 1.50 | 3.000 (1.500) | 2.00 | 60 % → 40 % | 8 of 10 | 2.0e-6 |";
+    let two = "| two | 8×128 | 6.000 (5.000) | 5.000 (2.500) | 1.20 |  |  | 60 % → 40 % | 8 of 10 | 2.0e-6 |";
+    let mean =
+        "f32, fp32; stock candle's time ÷ ours, geometric mean: override 1.34 (of 2, least 1.20), override+graph 2.00";
+    let why = "- two, f32, no override+graph: it reads the host.";
+    let passed_on = "- one, f32: 2 products passed on: of another type.";
+    for part in [one, two, mean, why, passed_on, "f32, fp32-strict; "] {
+        assert_eq!(filled.matches(part).count(), 1, "{part}: {filled}");
+    }
+    assert_eq!(filled.matches("bert 1×16, fused").count(), 1, "{filled}");
+    let plots = blocks::plots(&reports).unwrap();
+    let names: Vec<&str> = plots.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["made-up-f32-fp32.svg", "made-up-f32-fp32-strict.svg"]);
+    assert!(names.iter().all(|name| filled.contains(name)), "{filled}");
+    assert!(plots[0].1.contains("one, override+graph") && !plots[0].1.contains("two, override+graph"));
+    assert_eq!(plots, series::plots(&reports[0].1, "made-up").unwrap());
+    let nothing = blocks::fill(text, &[], "plots").unwrap();
+    assert_eq!(nothing.matches("No results are committed yet.").count(), 2);
+}
+
+#[test]
+fn decoding_stands_beside_its_bound() {
+    let row = |way: &str, precision: Option<&str>, us: f64| Row {
+        bench: "decode".into(),
+        model: Some("llama".into()),
+        setting: Some("128 after 128".into()),
+        way: Some(way.into()),
+        precision: precision.map(String::from),
+        dtype: Some("f32".into()),
+        us: Some(us),
+        speedup: Some(4000.0 / us),
+        tokens_per_s: Some(1e6 / us),
+        bound_us: Some(1000.0),
+        copy_gbps: Some(4000.0),
+        max_diff: precision.map(|_| 1e-6),
+        ..Row::default()
+    };
+    let rows = vec![row("stock", None, 4000.0), row("fused+graph", Some("fp32"), 1250.0)];
+    let reports = [("made-up".to_string(), Report { rows, ..report() })];
+    let text = "<!-- generated: decode -->\n<!-- end of generated -->\n";
+    let filled = blocks::fill(text, &reports, "plots").unwrap();
+    for part in [
+        "llama, f32, 128 after 128: to read its weights at the 4000 GB/s of a copy takes 1000.0 µs",
+        "| stock |  | 250.0 | 4000.0 | 1.00 | 25.0 % |  |",
+        "| fused+graph | fp32 | 800.0 | 1250.0 | 3.20 | 80.0 % | 1.0e-6 |",
+        "plots/made-up.svg",
+    ] {
+        assert!(filled.contains(part), "{part}: {filled}");
+    }
+    let [(name, svg)] = &blocks::plots(&reports).unwrap()[..] else {
+        panic!("one plot");
+    };
+    assert!(name == "made-up.svg" && svg.contains("the bound, f32"), "{svg}");
+}
+
+#[test]
 fn a_pass_beforehand_is_stated_beside_the_product() {
     let mut report = report();
     report.rows[2].prepare_us = Some(10.0);

@@ -48,9 +48,25 @@ pub(super) fn reason(error: &str) -> Option<&'static str> {
 pub(super) fn explain(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
     match reason(&text) {
-        Some(reason) => format!("{reason} ({text})"),
+        Some(reason) => format!("{reason} ({})", without_backtrace(&text)),
         None => text,
     }
+}
+
+/// The text up to the frames that candle puts after it where `RUST_BACKTRACE` is set.
+fn without_backtrace(text: &str) -> &str {
+    let is_frame = |line: &str| {
+        let number = line.trim_start().split(':').next().unwrap_or_default();
+        line.starts_with(' ') && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        if is_frame(line) {
+            break;
+        }
+        end += line.len();
+    }
+    text[..end].trim_end()
 }
 
 #[cfg(test)]
@@ -82,5 +98,11 @@ mod tests {
             assert!(found.contains(word) && found.contains(text), "{found}");
         }
         assert_eq!(explain(&"no such weight"), "no such weight");
+        let traced = "cannot upload uncached host data\n   0: candle_core::error::Error::bt\n   1: main\n";
+        assert!(
+            explain(&traced).ends_with("(cannot upload uncached host data)"),
+            "{}",
+            explain(&traced)
+        );
     }
 }

@@ -4,7 +4,13 @@
 //! with a vector, for which the engine has one thread only; a large matrix is left to the engine's own threads. What is
 //! computed, and when C is read, is what the kernels do.
 
-use super::operands::{DType, OperandLayout};
+mod element;
+mod panels;
+
+pub use element::{Element, Elements};
+pub use half::{bf16, f16};
+
+use super::operands::{DType, ElementTypes, OperandLayout, Operands};
 use super::problem::{Activation, Combine, GemmProblem};
 use rayon::prelude::*;
 use std::fmt;
@@ -20,21 +26,14 @@ const SLICE_QUANTUM: usize = 64;
 /// Elements of a result from which on the epilogue of a single matrix is spread over threads.
 const PARALLEL_EPILOGUE: usize = 1 << 17;
 
-/// The data of a product. Every slice starts at the operand's element (0, 0) of the first matrix.
+/// The data of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuOperands<'a> {
-    /// A, as `GemmProblem::a` lays it out.
-    pub a: &'a [f32],
-    /// B, as `GemmProblem::b` lays it out.
-    pub b: &'a [f32],
-    /// C, as the epilogue lays it out; not read where the epilogue has none or β is 0.
-    pub c: &'a [f32],
-    /// `n` elements, `bias_stride` apart; not read where the epilogue has no bias.
-    pub bias: &'a [f32],
+    /// Elements from an operand's element (0, 0) of the first matrix on, as the problem lays them out; D has none. C is not read
+    /// where the epilogue has none or β is 0, nor are bias and residual where it has none.
+    pub elements: Operands<Elements<'a>>,
     /// Elements between neighbours of the bias.
     pub bias_stride: usize,
-    /// The residual, as the epilogue lays it out; not read where it has none.
-    pub residual: &'a [f32],
     /// The factor of A·B; here it is a value, wherever the problem has it.
     pub alpha: f32,
     /// The factor of C.
@@ -43,17 +42,35 @@ pub struct CpuOperands<'a> {
 
 impl<'a> CpuOperands<'a> {
     /// `A·B` alone.
-    pub const fn new(a: &'a [f32], b: &'a [f32]) -> Self {
+    pub fn new(a: impl Into<Elements<'a>>, b: impl Into<Elements<'a>>) -> Self {
         CpuOperands {
-            a,
-            b,
-            c: &[],
-            bias: &[],
+            elements: Operands {
+                a: a.into(),
+                b: b.into(),
+                ..Operands::default()
+            },
             bias_stride: 1,
-            residual: &[],
             alpha: 1.0,
             beta: 0.0,
         }
+    }
+
+    /// The same with this C.
+    pub fn with_c(mut self, c: impl Into<Elements<'a>>) -> Self {
+        self.elements.c = c.into();
+        self
+    }
+
+    /// The same with this bias.
+    pub fn with_bias(mut self, bias: impl Into<Elements<'a>>) -> Self {
+        self.elements.bias = bias.into();
+        self
+    }
+
+    /// The same with this residual.
+    pub fn with_residual(mut self, residual: impl Into<Elements<'a>>) -> Self {
+        self.elements.residual = residual.into();
+        self
     }
 }
 
@@ -61,8 +78,8 @@ impl<'a> CpuOperands<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuGemmError {
-    /// Only `f32` is computed here.
-    DType(DType),
+    /// Operands are FP32, or factors are of one type of 16 bits and all others of that or FP32. The slices have these types.
+    DType(ElementTypes),
     /// An operand's layout reaches outside its slice.
     OutOfBounds {
         /// Which operand.
@@ -88,9 +105,12 @@ pub enum CpuGemmError {
 impl fmt::Display for CpuGemmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CpuGemmError::DType(dtype) => {
-                write!(f, "the CPU path multiplies F32 matrices, not {dtype:?}")
-            }
+            CpuGemmError::DType(types) => write!(
+                f,
+                "the CPU path multiplies f32 matrices, or f16 or bf16 ones with all else of that type or f32, not A {}, B {}, C {}, \
+                 D {}, bias {} and residual {}, and the data must be of these types",
+                types.a, types.b, types.c, types.d, types.bias, types.residual
+            ),
             CpuGemmError::OutOfBounds {
                 operand,
                 layout,
@@ -106,7 +126,7 @@ impl fmt::Display for CpuGemmError {
                 layout.row_stride, layout.col_stride, layout.batch_strides
             ),
             CpuGemmError::Memory { m, n, matrices } => {
-                write!(f, "there is no memory for {matrices} results of {m} × {n} FP32 numbers")
+                write!(f, "there is no memory for {matrices} results of {m} × {n} numbers")
             }
         }
     }
@@ -117,23 +137,30 @@ impl std::error::Error for CpuGemmError {}
 /// Computes `problem` on at most `threads` threads of rayon's current pool and writes every element of D in `d`, which
 /// starts at D's element (0, 0). Elements of `d` between those of D are left alone. `k` may be 0: then A·B is 0.
 ///
-/// `Precision` makes no difference: all products are FP32 multiply-adds.
+/// `Precision` makes no difference: products of FP32 numbers are FP32 multiply-adds. Factors of 16 bits are multiplied and
+/// summed as FP32 numbers, and what the epilogue makes of the sums is rounded once.
 ///
 /// # Errors
 ///
-/// A dtype other than `F32`, an operand that is shorter than its layout needs, or a D whose elements overlap.
-pub fn gemm(
+/// Types that are not multiplied here, an operand that is shorter than its layout needs, or a D whose elements overlap.
+pub fn gemm<T: Element>(
     problem: &GemmProblem,
     operands: &CpuOperands,
-    d: &mut [MaybeUninit<f32>],
+    d: &mut [MaybeUninit<T>],
     threads: usize,
 ) -> Result<(), CpuGemmError> {
-    check(problem, operands, d.len())?;
+    check::<T>(problem, operands, d.len())?;
     let (m, n) = (problem.m, problem.n);
     if m == 0 || n == 0 || problem.batch_dims.contains(&0) {
         return Ok(());
     }
+    let (Elements::F32(a), Elements::F32(b)) = (operands.elements.a, operands.elements.b) else {
+        // SAFETY: `check` found that all operands and D stay inside their slices and that no two elements of D share an address.
+        unsafe { panels::gemm(problem, operands, d, threads) };
+        return Ok(());
+    };
     let tiling = Tiling::new(problem, threads);
+    // Beside FP32 factors D is FP32: `check` has seen to it.
     let out = Output(d.as_mut_ptr().cast::<f32>());
     let run = |tile: usize| {
         let (batch, rows, cols) = tiling.tile(tile, m, n);
@@ -142,7 +169,8 @@ pub fn gemm(
         unsafe {
             multiply(
                 problem,
-                operands,
+                [a, b],
+                operands.alpha,
                 out,
                 batch,
                 rows.clone(),
@@ -165,11 +193,11 @@ pub fn gemm(
 /// # Errors
 ///
 /// As [`gemm()`], a D that is not dense, or results that cannot be allocated.
-pub fn gemm_to_vec<'a>(
+pub fn gemm_to_vec<'a, T: Element>(
     problem: &GemmProblem,
     operands: impl ExactSizeIterator<Item = CpuOperands<'a>>,
     threads: usize,
-) -> Result<Vec<f32>, CpuGemmError> {
+) -> Result<Vec<T>, CpuGemmError> {
     let matrices = problem.batch_dims.iter().fold(operands.len() as u128, |product, &dim| {
         product.saturating_mul(dim as u128)
     });
@@ -203,18 +231,18 @@ pub fn gemm_to_vec<'a>(
 
 /// The start of D, shared by threads that write disjoint tiles of it.
 #[derive(Clone, Copy)]
-struct Output(*mut f32);
+struct Output<T>(*mut T);
 
-impl Output {
-    fn at(&self, elements: isize) -> *mut f32 {
+impl<T> Output<T> {
+    fn at(&self, elements: isize) -> *mut T {
         self.0.wrapping_offset(elements)
     }
 }
 
 // SAFETY: tiles are disjoint, see `gemm`.
-unsafe impl Send for Output {}
+unsafe impl<T: Send> Send for Output<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Output {}
+unsafe impl<T: Send> Sync for Output<T> {}
 
 /// How the result is cut into tiles: matrices of the batch, or slices of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,10 +353,12 @@ fn element(problem: &GemmProblem, layout: &OperandLayout, batch: usize, row: usi
 ///
 /// The tile must lie inside the matrix, all operands inside their slices and D below `out`; nothing else may access the
 /// tile's elements of D meanwhile.
+#[allow(clippy::too_many_arguments)] // a tile of a problem, as `finish` has it
 unsafe fn multiply(
     problem: &GemmProblem,
-    operands: &CpuOperands,
-    out: Output,
+    [a_elements, b_elements]: [&[f32]; 2],
+    alpha: f32,
+    out: Output<f32>,
     batch: usize,
     rows: Range<usize>,
     cols: Range<usize>,
@@ -345,14 +375,14 @@ unsafe fn multiply(
         d.col_stride as isize,
         d.row_stride as isize,
         false, // D is written, never read: it may be uninitialised
-        operands.a.as_ptr().wrapping_offset(a_start),
+        a_elements.as_ptr().wrapping_offset(a_start),
         a.col_stride as isize,
         a.row_stride as isize,
-        operands.b.as_ptr().wrapping_offset(b_start),
+        b_elements.as_ptr().wrapping_offset(b_start),
         b.col_stride as isize,
         b.row_stride as isize,
         0.0, // the engine's names are the other way round: its alpha is D's factor, its beta that of A·B
-        operands.alpha,
+        alpha,
         false,
         false,
         false,
@@ -371,65 +401,50 @@ unsafe fn multiply(
 unsafe fn finish(
     problem: &GemmProblem,
     operands: &CpuOperands,
-    out: Output,
+    out: Output<f32>,
     batch: usize,
     rows: Range<usize>,
     cols: Range<usize>,
     threads: usize,
 ) {
-    let epilogue = &problem.epilogue;
-    let c = epilogue.c.as_ref().filter(|_| operands.beta != 0.0);
-    if c.is_none() && epilogue.is_plain() {
+    let reads_c = problem.epilogue.c.is_some() && operands.beta != 0.0;
+    if !reads_c && problem.epilogue.is_plain() {
         return;
     }
-    let finish_row = |row: usize| {
+    let columns = cols.len();
+    let finish_one = |row: usize| {
         let start = out.at(element(problem, &problem.d, batch, row, cols.start));
-        let d_row = std::slice::from_raw_parts_mut(start, cols.len());
-        if let Some(layout) = c {
-            let at = element(problem, layout, batch, row, cols.start);
-            add_scaled(d_row, operands.beta, operands.c, at, layout.col_stride);
-        }
-        if epilogue.bias {
-            let at = (cols.start * operands.bias_stride) as isize;
-            add_scaled(d_row, 1.0, operands.bias, at, operands.bias_stride as i64);
-        }
-        activate(epilogue.activation, d_row);
-        if let Some(layout) = &epilogue.residual {
-            let at = element(problem, layout, batch, row, cols.start);
-            match epilogue.combine {
-                Combine::Add => add_scaled(d_row, 1.0, operands.residual, at, layout.col_stride),
-                Combine::Multiply => multiply_by(d_row, operands.residual, at, layout.col_stride),
-            }
-        }
+        // SAFETY: as the caller vouches; rows of D are apart.
+        let d_row = unsafe { std::slice::from_raw_parts_mut(start, cols.len()) };
+        finish_row(problem, operands, d_row, batch, row, cols.start);
     };
-    if threads > 1 && rows.len() * cols.len() >= PARALLEL_EPILOGUE {
+    if threads > 1 && rows.len() * columns >= PARALLEL_EPILOGUE {
         rows.into_par_iter()
-            .with_min_len(PARALLEL_EPILOGUE / 4 / cols.len() + 1)
-            .for_each(finish_row);
+            .with_min_len(PARALLEL_EPILOGUE / 4 / columns + 1)
+            .for_each(finish_one);
     } else {
-        rows.for_each(finish_row);
+        rows.for_each(finish_one);
     }
 }
 
-/// `row += factor · source[at], source[at + stride], …`
-fn add_scaled(row: &mut [f32], factor: f32, source: &[f32], at: isize, stride: i64) {
-    let source = &source[at as usize..];
-    if stride == 1 {
-        for (x, &s) in row.iter_mut().zip(source) {
-            *x += factor * s;
-        }
-    } else {
-        for (j, x) in row.iter_mut().enumerate() {
-            *x += factor * source[j * stride as usize];
-        }
+/// `row ← activation(row + β·C + bias) + residual` (or `· residual`) for the columns of this row of D from `col` on.
+fn finish_row(problem: &GemmProblem, operands: &CpuOperands, d_row: &mut [f32], batch: usize, row: usize, col: usize) {
+    let (epilogue, elements) = (&problem.epilogue, &operands.elements);
+    if let Some(layout) = epilogue.c.as_ref().filter(|_| operands.beta != 0.0) {
+        let at = element(problem, layout, batch, row, col);
+        elements.c.add_to(d_row, operands.beta, at, layout.col_stride);
     }
-}
-
-/// `row *= source[at], source[at + stride], …`
-fn multiply_by(row: &mut [f32], source: &[f32], at: isize, stride: i64) {
-    let source = &source[at as usize..];
-    for (j, x) in row.iter_mut().enumerate() {
-        *x *= source[j * stride as usize];
+    if epilogue.bias {
+        let at = (col * operands.bias_stride) as isize;
+        elements.bias.add_to(d_row, 1.0, at, operands.bias_stride as i64);
+    }
+    activate(epilogue.activation, d_row);
+    if let Some(layout) = &epilogue.residual {
+        let at = element(problem, layout, batch, row, col);
+        match epilogue.combine {
+            Combine::Add => elements.residual.add_to(d_row, 1.0, at, layout.col_stride),
+            Combine::Multiply => elements.residual.multiply_with(d_row, at, layout.col_stride),
+        }
     }
 }
 
@@ -449,9 +464,29 @@ fn activate(activation: Activation, row: &mut [f32]) {
     }
 }
 
-fn check(problem: &GemmProblem, operands: &CpuOperands, d_len: usize) -> Result<(), CpuGemmError> {
-    if problem.dtype != DType::F32 {
-        return Err(CpuGemmError::DType(problem.dtype));
+fn check<T: Element>(problem: &GemmProblem, operands: &CpuOperands, d_len: usize) -> Result<(), CpuGemmError> {
+    let (types, elements) = (problem.types, &operands.elements);
+    // Slices of operands that the problem lacks may be of any type.
+    let given = Operands {
+        a: elements.a.dtype(),
+        b: elements.b.dtype(),
+        c: problem.epilogue.c.map_or(types.c, |_| elements.c.dtype()),
+        d: T::DTYPE,
+        bias: if problem.epilogue.bias {
+            elements.bias.dtype()
+        } else {
+            types.bias
+        },
+        residual: problem
+            .epilogue
+            .residual
+            .map_or(types.residual, |_| elements.residual.dtype()),
+    };
+    let served = types.a != DType::F64 && types.served_by(types.a);
+    let fits = |(given, asked)| given == asked;
+    let unread_c = operands.beta == 0.0 && Operands { c: types.c, ..given }.zip(types).all(fits);
+    if !served || !(unread_c || given.zip(types).all(fits)) {
+        return Err(CpuGemmError::DType(types));
     }
     let (m, n, k) = (problem.m, problem.n, problem.k);
     let inside = |operand, layout: &OperandLayout, rows, cols, len| {
@@ -465,20 +500,20 @@ fn check(problem: &GemmProblem, operands: &CpuOperands, d_len: usize) -> Result<
             })
         }
     };
-    inside("A", &problem.a, m, k, operands.a.len())?;
-    inside("B", &problem.b, k, n, operands.b.len())?;
+    inside("A", &problem.a, m, k, operands.elements.a.len())?;
+    inside("B", &problem.b, k, n, operands.elements.b.len())?;
     inside("D", &problem.d, m, n, d_len)?;
     let epilogue = &problem.epilogue;
     if let Some(c) = epilogue.c.as_ref().filter(|_| operands.beta != 0.0) {
-        inside("C", c, m, n, operands.c.len())?;
+        inside("C", c, m, n, operands.elements.c.len())?;
     }
     if let Some(residual) = &epilogue.residual {
-        inside("the residual", residual, m, n, operands.residual.len())?;
+        inside("the residual", residual, m, n, operands.elements.residual.len())?;
     }
     if epilogue.bias {
         // The bias is a row that the whole batch shares.
         let bias = OperandLayout::strided(0, operands.bias_stride as i64);
-        inside("the bias", &bias, 1, n, operands.bias.len())?;
+        inside("the bias", &bias, 1, n, operands.elements.bias.len())?;
     }
     if overlaps(problem) || (n > 1 && problem.d.col_stride != 1) {
         return Err(CpuGemmError::Result(problem.d));
@@ -564,7 +599,7 @@ mod tests {
             let refused = gemm(&problem, &operands, &mut d, 1).is_err();
             assert!(refused || work < 1e6, "{problem:?}");
             problem.d = OperandLayout::row_major(n);
-            let refused = gemm_to_vec(&problem, std::iter::once(operands), 1).is_err();
+            let refused = gemm_to_vec::<f32>(&problem, std::iter::once(operands), 1).is_err();
             assert!(refused || work < 1e6, "{problem:?}");
         }
     }
@@ -583,7 +618,7 @@ mod tests {
             let mut problem = GemmProblem::new(m, n, 1, everywhere, everywhere);
             problem.batch_dims = [1, 1, 1, batch];
             problem.d.batch_strides = [0, 0, 0, m.saturating_mul(n).min(1 << 62) as i64];
-            let error = gemm_to_vec(&problem, std::iter::once(operands), 1).unwrap_err();
+            let error = gemm_to_vec::<f32>(&problem, std::iter::once(operands), 1).unwrap_err();
             let text = error.to_string();
             assert!(
                 text.contains(&m.to_string()) && text.contains(&n.to_string()) && text.contains(&batch.to_string()),
@@ -592,7 +627,7 @@ mod tests {
         }
         let problem = GemmProblem::new(1 << 30, 1 << 20, 1, everywhere, everywhere);
         let many = std::iter::repeat_n(operands, 1 << 10);
-        let error = gemm_to_vec(&problem, many, 1).unwrap_err();
+        let error = gemm_to_vec::<f32>(&problem, many, 1).unwrap_err();
         assert!(matches!(error, CpuGemmError::Memory { matrices: 1024, .. }), "{error}");
     }
 
@@ -603,21 +638,32 @@ mod tests {
 
     /// D in FP64, and Σ|a||b| of the product, straight from the definition.
     fn expected(problem: &GemmProblem, operands: &CpuOperands, batch: usize, i: usize, j: usize) -> (f64, f64) {
-        let at = |data: &[f32], layout: &OperandLayout, row, col| {
-            f64::from(data[element(problem, layout, batch, row, col) as usize])
+        let at = |data: Elements, layout: &OperandLayout, row, col| {
+            let mut number = [0f32];
+            data.copy_to(&mut number, element(problem, layout, batch, row, col), 1);
+            f64::from(number[0])
         };
+        let Operands {
+            a,
+            b,
+            c: c_elements,
+            bias,
+            residual: residual_elements,
+            ..
+        } = operands.elements;
         let (mut sum, mut scale) = (0.0, 0.0);
         for p in 0..problem.k {
-            let term = at(operands.a, &problem.a, i, p) * at(operands.b, &problem.b, p, j);
+            let term = at(a, &problem.a, i, p) * at(b, &problem.b, p, j);
             sum += term;
             scale += term.abs();
         }
         let mut x = f64::from(operands.alpha) * sum;
         if let Some(c) = &problem.epilogue.c {
-            x += f64::from(operands.beta) * at(operands.c, c, i, j);
+            x += f64::from(operands.beta) * at(c_elements, c, i, j);
         }
         if problem.epilogue.bias {
-            x += f64::from(operands.bias[j * operands.bias_stride]);
+            let row = OperandLayout::strided(0, operands.bias_stride as i64);
+            x += at(bias, &row, 0, j);
         }
         x = match problem.epilogue.activation {
             Activation::Identity => x,
@@ -631,7 +677,7 @@ mod tests {
             Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         };
         if let Some(residual) = &problem.epilogue.residual {
-            let residual = at(operands.residual, residual, i, j);
+            let residual = at(residual_elements, residual, i, j);
             x = match problem.epilogue.combine {
                 Combine::Add => x + residual,
                 Combine::Multiply => x * residual,
@@ -643,11 +689,22 @@ mod tests {
     /// Runs into NaN with each number of threads, checks every element of D against FP64, and that what lies between
     /// them is still NaN.
     fn check(problem: &GemmProblem, operands: &CpuOperands, threads: &[usize]) {
+        check_into::<f32>(problem, operands, threads);
+    }
+
+    fn check_into<T: Element + Into<f64>>(problem: &GemmProblem, operands: &CpuOperands, threads: &[usize]) {
+        // Half an ulp, and half of the least positive number.
+        let (roundoff, least) = match T::DTYPE {
+            DType::F16 => (T::DTYPE.unit_roundoff(), 1.0 / f64::from(1 << 25)),
+            DType::BF16 => (T::DTYPE.unit_roundoff(), 0.0),
+            _ => (0.0, 0.0),
+        };
         let (m, n, batch) = (problem.m, problem.n, problem.batch());
         let len = reach(problem, &problem.d, m, n).unwrap() as usize;
-        let mut results: Vec<Vec<f32>> = Vec::new();
+        let nan = T::round(f32::NAN);
+        let mut results: Vec<Vec<T>> = Vec::new();
         for &threads in threads {
-            let mut d = vec![MaybeUninit::new(f32::NAN); len];
+            let mut d = vec![MaybeUninit::new(nan); len];
             gemm(problem, operands, &mut d, threads).unwrap();
             // SAFETY: all elements were initialised above.
             results.push(d.into_iter().map(|x| unsafe { x.assume_init() }).collect());
@@ -658,18 +715,19 @@ mod tests {
             let (matrix, i, j) = (index / (m * n), index / n % m, index % n);
             let (expected, scale) = expected(problem, operands, matrix, i, j);
             let bound = c0 * ((problem.k as f64).sqrt() * scale + 4.0 * (1.0 + expected.abs()));
+            let bound = bound + (roundoff * (expected.abs() + bound)).max(least);
             let at = element(problem, &problem.d, matrix, i, j) as usize;
             for (d, threads) in results.iter_mut().zip(threads) {
-                let error = (f64::from(d[at]) - expected).abs();
+                let found: f64 = d[at].into();
+                let error = (found - expected).abs();
                 assert!(
                     error <= bound,
-                    "matrix {matrix} ({i}, {j}): {}, not {expected}; {threads} threads, {problem:?}",
-                    d[at]
+                    "matrix {matrix} ({i}, {j}): {found}, not {expected}; {threads} threads, {problem:?}"
                 );
-                d[at] = f32::NAN;
+                d[at] = nan;
             }
         }
-        let untouched = results.iter().flatten().all(|x| x.is_nan());
+        let untouched = results.iter().flatten().all(|&x| Into::<f64>::into(x).is_nan());
         assert!(untouched, "written outside D: {problem:?}");
     }
 
@@ -679,13 +737,13 @@ mod tests {
         let (a, b, c) = (random(m * k, 1), random(k * n, 2), random(2 * m * n, 3));
         let (bias, residual) = (random(3 * n, 4), random(m * n, 5));
         let operands = CpuOperands {
-            c: &c,
-            bias: &bias,
             bias_stride: 3,
-            residual: &residual,
             alpha: 0.5,
             beta: -1.5,
             ..CpuOperands::new(&a, &b)
+                .with_c(&c)
+                .with_bias(&bias)
+                .with_residual(&residual)
         };
         for activation in [
             Activation::Identity,
@@ -725,12 +783,92 @@ mod tests {
             problem.d.batch_strides[MAX_BATCH_DIMS - 1] = (m * n + 3) as i64;
             problem.epilogue.bias = true;
             let (a, b, bias) = (random(batch * m * k, 6), random(k * n, 7), random(n, 8));
-            let operands = CpuOperands {
-                bias: &bias,
-                ..CpuOperands::new(&a, &b)
-            };
+            let operands = CpuOperands::new(&a, &b).with_bias(&bias);
             check(&problem, &operands, &[1, 2, 3, 8, 13]);
         }
+    }
+
+    fn rounded<T: Element>(numbers: &[f32]) -> Vec<T> {
+        numbers.iter().map(|&x| T::round(x)).collect()
+    }
+
+    /// Random problems with factors of this type, into results of the same and of FP32, and with other operands of either.
+    fn sixteen_bits<T: Element + Into<f64>>()
+    where
+        for<'a> &'a Vec<T>: Into<Elements<'a>>,
+    {
+        let mut rng = StdRng::seed_from_u64(16);
+        for _ in 0..25 {
+            let mut size = |most: usize| rng.random_range(1..=most);
+            let (m, n, k, batch) = (size(140), size(270), size(40), size(2));
+            let mut layout = |rows: usize, cols: usize| {
+                let odd = rng.random_range(0..3);
+                let layout = match rng.random_range(0..3) {
+                    0 => OperandLayout::row_major(cols + odd),
+                    1 => OperandLayout::col_major(rows + odd),
+                    _ => OperandLayout::strided(2 * (cols + odd) as i64, 2),
+                };
+                let stride = match rng.random_bool(0.7) {
+                    true => 2 * ((rows + 3) * (cols + 3)) as i64,
+                    false => 0,
+                };
+                layout.with_batch_strides([0, 0, 0, stride])
+            };
+            let mut problem = GemmProblem::new(m, n, k, layout(m, k), layout(k, n));
+            problem.batch_dims[MAX_BATCH_DIMS - 1] = batch;
+            problem.d = OperandLayout::row_major(n + 1).with_batch_strides([0, 0, 0, (m * (n + 1)) as i64]);
+            problem.epilogue.c = rng.random_bool(0.5).then(|| OperandLayout::strided(1, 0));
+            problem.epilogue.residual = rng.random_bool(0.5).then(|| OperandLayout::row_major(n));
+            problem.epilogue.bias = rng.random_bool(0.5);
+            problem.epilogue.activation = Activation::ALL[rng.random_range(0..Activation::ALL.len())];
+            let fp32 = [(); 4].map(|()| rng.random_bool(0.5));
+            let one_of = |fp32: bool| if fp32 { DType::F32 } else { T::DTYPE };
+            problem.types = Operands {
+                a: T::DTYPE,
+                b: T::DTYPE,
+                c: one_of(fp32[0]),
+                d: one_of(fp32[3]),
+                bias: one_of(fp32[1]),
+                residual: one_of(fp32[2]),
+            };
+            let room = |rows: usize, cols: usize| 2 * batch * (rows + 3) * (cols + 3);
+            let (a, b) = (
+                rounded::<T>(&random(room(m, k), 1)),
+                rounded::<T>(&random(room(k, n), 2)),
+            );
+            let others = [m, n, m * n].map(|len| random(len, len as u64));
+            let halves = others.each_ref().map(|numbers| rounded::<T>(numbers));
+            let elements = |i: usize| match fp32[i] {
+                true => Elements::from(&others[i]),
+                false => (&halves[i]).into(),
+            };
+            let operands = CpuOperands {
+                alpha: 0.5,
+                beta: -1.5,
+                ..CpuOperands::new(&a, &b)
+                    .with_c(elements(0))
+                    .with_bias(elements(1))
+                    .with_residual(elements(2))
+            };
+            match fp32[3] {
+                true => check_into::<f32>(&problem, &operands, &[1, 3]),
+                false => check_into::<T>(&problem, &operands, &[1, 3]),
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_sixteen_bit_matrices_are_summed_in_fp32_and_rounded_once() {
+        sixteen_bits::<half::f16>();
+        sixteen_bits::<half::bf16>();
+        // 1 + 4096 times 2⁻¹², which sums of 16 bits would lose.
+        let k = 4097;
+        let (mut a, b) = (vec![half::f16::from_f32(1.0 / 4096.0); k], vec![half::f16::ONE; k]);
+        a[0] = half::f16::ONE;
+        let mut problem = GemmProblem::row_major(1, 1, k);
+        problem.types = ElementTypes::all_of(DType::F16);
+        let d: Vec<half::f16> = gemm_to_vec(&problem, std::iter::once(CpuOperands::new(&a, &b)), 1).unwrap();
+        assert_eq!(d, [half::f16::from_f32(2.0)]);
     }
 
     #[test]
@@ -770,10 +908,7 @@ mod tests {
         problem.epilogue.c = Some(OperandLayout::row_major(6));
         let (a, b, c) = (random(35, 9), random(42, 10), [f32::NAN; 30]);
         for c in [&c[..], &[]] {
-            let operands = CpuOperands {
-                c,
-                ..CpuOperands::new(&a, &b)
-            };
+            let operands = CpuOperands::new(&a, &b).with_c(c);
             let mut d = [MaybeUninit::new(f32::NAN); 30];
             gemm(&problem, &operands, &mut d, 1).unwrap();
             // SAFETY: all elements were initialised above.
@@ -785,22 +920,19 @@ mod tests {
     fn an_empty_k_gives_the_epilogue_alone() {
         let mut problem = GemmProblem::row_major(3, 4, 0);
         problem.epilogue.bias = true;
-        let bias = [1.0, 2.0, 3.0, 4.0];
+        let bias = [1f32, 2.0, 3.0, 4.0];
         check(
             &problem,
-            &CpuOperands {
-                bias: &bias,
-                ..CpuOperands::new(&[], &[])
-            },
+            &CpuOperands::new(&[0f32; 0], &[0f32; 0]).with_bias(&bias),
             &[1, 2],
         );
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let data = vec![0.0; 12];
+        let data = vec![0f32; 12];
         let run = |problem: &GemmProblem, d_len: usize| {
-            let mut d = vec![MaybeUninit::new(0.0); d_len];
+            let mut d = vec![MaybeUninit::new(0f32); d_len];
             gemm(problem, &CpuOperands::new(&data, &data), &mut d, 1)
         };
         let problem = GemmProblem::row_major(3, 3, 4);
@@ -820,8 +952,21 @@ mod tests {
         overlapping.d.row_stride = 2;
         assert!(matches!(run(&overlapping, 9), Err(CpuGemmError::Result(_))));
         let mut double = problem;
-        double.dtype = DType::F64;
-        assert_eq!(run(&double, 9), Err(CpuGemmError::DType(DType::F64)));
+        for types in [
+            ElementTypes::all_of(DType::F64),
+            ElementTypes::all_of(DType::F16),
+            Operands {
+                b: DType::BF16,
+                ..problem.types
+            },
+            Operands {
+                d: DType::F16,
+                ..problem.types
+            },
+        ] {
+            double.types = types;
+            assert_eq!(run(&double, 9), Err(CpuGemmError::DType(types)));
+        }
         let mut missing = problem;
         missing.epilogue.residual = Some(OperandLayout::row_major(3));
         assert!(run(&missing, 9).unwrap_err().to_string().starts_with("the residual of"));
@@ -830,11 +975,12 @@ mod tests {
     #[test]
     fn results_of_several_launches_follow_one_another() {
         let problem = GemmProblem::row_major(2, 2, 2);
-        let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [1.0, 0.0, 0.0, 1.0]);
+        let (a, b) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [1f32, 0.0, 0.0, 1.0]);
         let launches = [0, 4].map(|at| CpuOperands::new(&a[at..], &b));
-        assert_eq!(gemm_to_vec(&problem, launches.into_iter(), 2).unwrap(), a);
+        let results: Vec<f32> = gemm_to_vec(&problem, launches.into_iter(), 2).unwrap();
+        assert_eq!(results, a);
         let mut padded = problem;
         padded.d.row_stride = 3;
-        assert!(gemm_to_vec(&padded, launches.into_iter(), 2).is_err());
+        assert!(gemm_to_vec::<f32>(&padded, launches.into_iter(), 2).is_err());
     }
 }

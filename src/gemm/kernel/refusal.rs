@@ -2,13 +2,13 @@
 
 use super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, SplitK};
 use crate::device::DeviceInfo;
-use crate::gemm::operands::{Access, DType, OperandLayout};
+use crate::gemm::operands::{Access, DType, ElementTypes, OperandLayout, Operands};
 use crate::gemm::problem::{GemmProblem, Precision, MAX_SIZE};
 use crate::gemm::schedule::work_queue::COUNTERS;
 use std::fmt;
 
-/// Strides of a tensor map are below 2⁴⁰ bytes.
-const MAX_COPY_STRIDE: i64 = 1 << 38;
+/// Strides of a tensor map are below so many bytes.
+const MAX_TMA_STRIDE: i64 = 1 << 40;
 
 /// Why a kernel is out. Its `Display` is a sentence with the numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub enum Refusal {
         /// The kernel's.
         kernel: DType,
         /// The problem's.
-        operands: DType,
+        operands: ElementTypes,
     },
     /// Its arithmetic is too coarse.
     Precision {
@@ -115,7 +115,12 @@ impl fmt::Display for Refusal {
                 "it needs {needs} bytes of shared memory a block and the device has {has}"
             ),
             Refusal::DType { kernel, operands } => {
-                write!(f, "it computes {kernel:?} and the operands are {operands:?}")
+                let Operands { a, b, c, d, bias, residual } = operands;
+                write!(
+                    f,
+                    "it multiplies {kernel} matrices and the operands are A {a}, B {b}, C {c}, D {d}, bias {bias} and residual \
+                     {residual}"
+                )
             }
             Refusal::Precision { arithmetic, precision } => {
                 write!(
@@ -146,10 +151,10 @@ impl fmt::Display for Refusal {
                 "{name} ({rows} × {cols}, strides {} and {}, aligned to {} bytes) is {access:?}, and it takes {takes:?}",
                 layout.row_stride, layout.col_stride, layout.align
             ),
-            Refusal::TmaBatch => f.write_str("the copy engine walks at most three batch dimensions"),
+            Refusal::TmaBatch => f.write_str("TMA walks at most three batch dimensions"),
             Refusal::TmaStride(stride) => write!(
                 f,
-                "the copy engine takes strides from 0 to {MAX_COPY_STRIDE}, not {stride}"
+                "TMA takes strides from 0 to {MAX_TMA_STRIDE} bytes, not one of {stride} elements"
             ),
             Refusal::Clusters { blocks, shared } => write!(
                 f,
@@ -183,10 +188,10 @@ impl KernelSpec {
                 has: device.shared_per_block,
             });
         }
-        if self.dtype != problem.dtype {
+        if !problem.types.served_by(self.dtype) {
             return Some(Refusal::DType {
                 kernel: self.dtype,
-                operands: problem.dtype,
+                operands: problem.types,
             });
         }
         let (arithmetic, precision) = (self.arithmetic, problem.precision);
@@ -214,12 +219,12 @@ impl KernelSpec {
         if matches!(self.split_k, SplitK::WorkQueue(_)) && self.work_queue(problem, &device).is_none() {
             return Some(Refusal::Strips(self.tile.bn));
         }
+        let accesses = problem.accesses();
         let operands = [
-            ('A', problem.a, [problem.m, problem.k], needs.a),
-            ('B', problem.b, [problem.k, problem.n], needs.b),
+            ('A', problem.a, accesses.a, [problem.m, problem.k], needs.a),
+            ('B', problem.b, accesses.b, [problem.k, problem.n], needs.b),
         ];
-        for (name, layout, size, takes) in operands {
-            let access = layout.access(size[0], size[1], problem.dtype);
+        for (name, layout, access, size, takes) in operands {
             if !takes.is_empty() && !takes.contains(&access) {
                 return Some(Refusal::Operand {
                     name,
@@ -238,8 +243,10 @@ impl KernelSpec {
                 let [_, batch @ ..] = layout.batch_strides;
                 [layout.row_stride, layout.col_stride, batch[0], batch[1], batch[2]]
             };
-            let outside = |stride: &i64| !(0..MAX_COPY_STRIDE).contains(stride);
-            if let Some(stride) = [&problem.a, &problem.b].into_iter().flat_map(strides).find(outside) {
+            let longest = MAX_TMA_STRIDE / problem.dtype().size() as i64;
+            let outside = |stride: &i64| !(0..longest).contains(stride);
+            let through_tma = [Some(&problem.a), Some(&problem.b), self.d_box.map(|_| &problem.d)];
+            if let Some(stride) = through_tma.into_iter().flatten().flat_map(strides).find(outside) {
                 return Some(Refusal::TmaStride(stride));
             }
         }

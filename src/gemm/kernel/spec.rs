@@ -14,14 +14,17 @@ pub enum Arithmetic {
     Tf32x3,
     /// One TF32 product on tensor cores.
     Tf32,
+    /// One product of 16-bit numbers on tensor cores, exact, with an FP32 running sum.
+    Half,
 }
 
 impl Arithmetic {
     /// Whether a problem of this precision may be computed so.
     pub const fn serves(self, precision: Precision) -> bool {
         match precision {
-            Precision::Fp32Strict => matches!(self, Arithmetic::Ffma),
-            Precision::Fp32 => matches!(self, Arithmetic::Ffma | Arithmetic::Tf32x3),
+            // Precision is about FP32 factors: what 16-bit ones lose is lost before.
+            Precision::Fp32Strict => matches!(self, Arithmetic::Ffma | Arithmetic::Half),
+            Precision::Fp32 => matches!(self, Arithmetic::Ffma | Arithmetic::Tf32x3 | Arithmetic::Half),
             Precision::Tf32 => true,
         }
     }
@@ -58,37 +61,6 @@ pub struct Tile {
     pub stages: u32,
 }
 
-impl Tile {
-    /// A block tile of `bm` × `bn`, in portions of `bk`.
-    pub const fn block(bm: u32, bn: u32, bk: u32) -> Self {
-        Tile {
-            bm,
-            bn,
-            bk,
-            wm: 0,
-            wn: 0,
-            tm: 1,
-            tn: 1,
-            stages: 1,
-        }
-    }
-
-    /// The same with warp tiles.
-    pub const fn warp(self, wm: u32, wn: u32) -> Self {
-        Tile { wm, wn, ..self }
-    }
-
-    /// The same with thread tiles.
-    pub const fn thread(self, tm: u32, tn: u32) -> Self {
-        Tile { tm, tn, ..self }
-    }
-
-    /// The same with this many portions of k in shared memory.
-    pub const fn stages(self, stages: u32) -> Self {
-        Tile { stages, ..self }
-    }
-}
-
 /// A dimension of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -105,12 +77,12 @@ pub enum Grid {
     Tiles,
     /// `(units, 1, 1)`: the kernel finds out which unit a block is.
     Units,
-    /// `(min(units, multiprocessors), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`, and
+    /// `(min(units, blocks that the multiprocessors hold), 1, 1)`: blocks go on to further units. Where a cluster cuts k: `(units, 1, 1)`, and
     /// with stream-K as many blocks as that says.
     Persistent,
-    /// Clusters of two blocks whose tiles are neighbours along this side, and go on to further pairs:
-    /// `(2·min(pairs, multiprocessors / 2), 1, 1)`.
-    Pairs(Side),
+    /// 2-CTA clusters: the tiles of their two blocks are neighbours along this side, what they share of an operand TMA
+    /// multicasts to both, and they go on to further units, of two tiles each: `(2·min(units, multiprocessors / 2), 1, 1)`.
+    Clusters(Side),
 }
 
 /// How a kernel can cut k, where there are fewer tiles than multiprocessors.
@@ -121,16 +93,16 @@ pub enum SplitK {
     /// The slices of a tile are the blocks of a cluster (2 to 8), which add their sums through distributed shared
     /// memory. Compute capability 9.0 and newer; elsewhere k stays whole.
     Cluster,
-    /// The last tiles are cut into ranges of equal length, one a block, whatever the number of tiles, and pieces come
-    /// together through the workspace: [`StreamK`](crate::gemm::schedule::stream_k::StreamK).
+    /// The last tiles are cut into ranges of equal length, one a block, whatever the number of tiles; the fix-up adds the
+    /// pieces of a tile through the workspace: [`StreamK`](crate::gemm::schedule::stream_k::StreamK).
     StreamK,
     /// Always into as few slices as are no longer than this, whose strips of the result the blocks take from a queue:
     /// [`WorkQueue`].
     WorkQueue(u32),
 }
 
-/// The pieces in which the copy engine (TMA) brings an operand: elements along the dimension in which the operand is
-/// contiguous, and along the other one. They lie in shared memory in rows of `inner` elements, whose 16-byte chunks are
+/// The pieces in which TMA brings an operand: elements along the dimension in which the operand is contiguous, and along
+/// the other one. They lie in shared memory in rows of `inner` elements, whose 16-byte chunks are
 /// swizzled where a row has 64 or 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmaBox {
@@ -184,6 +156,7 @@ impl Needs {
         max_n: 0,
     };
 }
+
 /// A row of the kernel table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelSpec {
@@ -193,6 +166,8 @@ pub struct KernelSpec {
     pub file: &'static str,
     /// What this step does, in a few words.
     pub summary: &'static str,
+    /// Another kernel whose costs it has, because they differ in the type of their elements only.
+    pub costs_of: Option<&'static str>,
     /// Rung or production kernel.
     pub role: Role,
     /// What an element is.
@@ -211,14 +186,18 @@ pub struct KernelSpec {
     pub epilogue: EpilogueSupport,
     /// How it can cut k.
     pub split_k: SplitK,
-    /// Chains of additions that a block makes of the products of an output, k whole: groups of warps, lanes or registers add
-    /// theirs apart.
-    pub chains: u32,
-    /// For kernels that read A and B through the copy engine, and take two tensor maps as further parameters: the
-    /// boxes of A and of B. They may be started while operands are still being written anew, and wait for that themselves.
+    /// Partial sums that a block makes of the products of an output, k whole: groups of warps, lanes or registers add theirs
+    /// apart. 1: all products of an output are added one after the other.
+    pub partial_sums: u32,
+    /// For kernels whose A and B TMA brings, and that take two tensor maps as further parameters: the boxes of A and of B.
+    /// They support PDL: operands may still be repacked when they start, and they wait for that themselves.
     pub tma_boxes: Option<[TmaBox; 2]>,
-    /// Whether it may be started early, as those, without reading through the copy engine.
-    pub waits: bool,
+    /// Whether it supports PDL without TMA.
+    pub pdl: bool,
+    /// For kernels that store D by TMA where its rows start on 16 bytes: the box.
+    pub d_box: Option<TmaBox>,
+    /// Blocks that a multiprocessor holds of a persistent kernel.
+    pub blocks_per_multiprocessor: u32,
     /// What it demands.
     pub needs: Needs,
     /// Compute capabilities on which the compiler may spill registers.
@@ -236,9 +215,27 @@ impl KernelSpec {
         }
     }
 
-    /// Whether it may be started while kernels before it on the stream still run.
-    pub const fn starts_early(&self) -> bool {
-        self.waits || self.tma_boxes.is_some()
+    /// The name of the kernel whose costs it has: mostly its own.
+    pub const fn costs_name(&self) -> &'static str {
+        match self.costs_of {
+            Some(name) => name,
+            None => self.name,
+        }
+    }
+
+    /// Tensor maps that it takes beside the arguments: of A and B, and, if it multiplies numbers of 16 bits, of D.
+    pub const fn tensor_maps(&self) -> usize {
+        match (self.tma_boxes, self.arithmetic) {
+            (None, _) => 0,
+            (Some(_), Arithmetic::Half) => 3,
+            (Some(_), _) => 2,
+        }
+    }
+
+    /// Whether it supports PDL (programmatic dependent launch): it may be started while kernels before it on the stream
+    /// still run, and waits for them itself.
+    pub const fn supports_pdl(&self) -> bool {
+        self.pdl || self.tma_boxes.is_some()
     }
 
     /// Tiles along rows and along columns of one matrix of `problem`.
@@ -249,12 +246,12 @@ impl KernelSpec {
         ]
     }
 
-    /// Units of work of `problem` with k in one piece: tiles, or pairs of tiles, of all matrices.
+    /// Units of work of `problem` with k in one piece: tiles, or the two tiles of a cluster, of all matrices.
     pub fn units(&self, problem: &GemmProblem) -> usize {
         let [m, n] = self.tiles(problem);
         let [m, n] = match self.grid {
-            Grid::Pairs(Side::M) => [m.div_ceil(2), n],
-            Grid::Pairs(Side::N) => [m, n.div_ceil(2)],
+            Grid::Clusters(Side::M) => [m.div_ceil(2), n],
+            Grid::Clusters(Side::N) => [m, n.div_ceil(2)],
             _ => [m, n],
         };
         m.saturating_mul(n).saturating_mul(problem.batch())

@@ -1,7 +1,7 @@
-//! The kernel ABI: the mirror of `cuda/common/gemm_args.cuh`, checked at compile time on both sides.
+//! The kernel ABI: the mirror of `cuda/abi/gemm_args.cuh`, checked at compile time on both sides.
 
 use crate::gemm::kernel::spec::SplitK;
-use crate::gemm::operands::{Access, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::operands::{Access, DType, OperandLayout, Operands, MAX_BATCH_DIMS};
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::planner::prepare::Repack;
 use crate::gemm::problem::{Activation, Combine};
@@ -95,12 +95,26 @@ pub struct GemmArgs {
     pub alpha_at: u64,
     /// Device address of β, or 0 where the value counts
     pub beta_at: u64,
+    /// What A's elements are
+    pub a_type: DType,
+    /// What B's elements are: the same
+    pub b_type: DType,
+    /// What C's elements are
+    pub c_type: DType,
+    /// What D's elements are
+    pub d_type: DType,
+    /// What the bias's elements are
+    pub bias_type: DType,
+    /// What the residual's elements are
+    pub residual_type: DType,
+    /// Fills the struct to a multiple of 8 bytes; 0
+    pub reserved: u16,
 }
 
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(size_of::<GemmOperand>() == 56, "gemm_args.cuh has this size");
-    assert!(size_of::<GemmArgs>() == 400, "gemm_args.cuh has this size");
+    assert!(size_of::<GemmArgs>() == 408, "gemm_args.cuh has this size");
     assert!(offset_of!(GemmArgs, bias) == 280);
     assert!(offset_of!(GemmArgs, m) == 312);
     assert!(offset_of!(GemmArgs, batch_dims) == 328);
@@ -109,27 +123,18 @@ const _: () = {
     assert!(offset_of!(GemmArgs, activation) == 368);
     assert!(offset_of!(GemmArgs, residual_access) == 380);
     assert!(offset_of!(GemmArgs, alpha_at) == 384);
+    assert!(offset_of!(GemmArgs, a_type) == 400);
 };
 
 // SAFETY: `repr(C)`, no padding, no pointers to host memory: the bytes may be copied to the device as they are.
 #[cfg(feature = "cuda")]
 unsafe impl cudarc::driver::DeviceRepr for GemmArgs {}
 
-/// Device addresses of a problem's operands; 0 where it has none.
+/// Where a launch finds its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Addresses {
-    /// First element of A.
-    pub a: u64,
-    /// First element of B.
-    pub b: u64,
-    /// First element of C, if β ≠ 0.
-    pub c: u64,
-    /// First element of D.
-    pub d: u64,
-    /// First element of the residual, if any.
-    pub residual: u64,
-    /// First element of the bias, if any.
-    pub bias: u64,
+    /// Device addresses of first elements; 0 where the problem has no such operand.
+    pub operands: Operands<u64>,
     /// Elements between neighbours of the bias.
     pub bias_stride: i64,
     /// α, if the problem has its scalars in device memory.
@@ -138,8 +143,20 @@ pub struct Addresses {
     pub beta: u64,
 }
 
+impl Addresses {
+    /// These operands, with a dense bias if any, and scalars by value.
+    pub const fn new(operands: Operands<u64>) -> Self {
+        Addresses {
+            operands,
+            bias_stride: 1,
+            alpha: 0,
+            beta: 0,
+        }
+    }
+}
+
 impl Plan {
-    /// The addresses that the kernel gets, with operands that are written anew in their place in the workspace.
+    /// The addresses that the kernel gets, where an operand is repacked, that of its copy in the workspace.
     pub fn addresses(&self, at: &Addresses, workspace: u64) -> Addresses {
         let place = |repack: &Option<Repack>, address: u64| {
             repack
@@ -148,8 +165,11 @@ impl Plan {
         };
         let [a, b] = &self.repacks;
         Addresses {
-            a: place(a, at.a),
-            b: place(b, at.b),
+            operands: Operands {
+                a: place(a, at.operands.a),
+                b: place(b, at.operands.b),
+                ..at.operands
+            },
             ..*at
         }
     }
@@ -158,7 +178,8 @@ impl Plan {
     /// [`COUNTER_BYTES`] bytes of counters. Pure, so that it can be checked anywhere; a launch adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
-        let (m, n, k, dtype) = (problem.m, problem.n, problem.k, problem.dtype);
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let (accesses, types) = (problem.accesses(), problem.types);
         let operand = |layout: &OperandLayout, data: u64| GemmOperand {
             data,
             row_stride: layout.row_stride,
@@ -168,20 +189,16 @@ impl Plan {
         let optional = |layout: &Option<OperandLayout>, data: u64| {
             layout
                 .as_ref()
-                .map_or((GemmOperand::ABSENT, Default::default()), |layout| {
-                    (operand(layout, data), layout.access(m, n, dtype))
-                })
+                .map_or(GemmOperand::ABSENT, |layout| operand(layout, data))
         };
-        let (c, c_access) = optional(&problem.epilogue.c, at.c);
-        let (residual, residual_access) = optional(&problem.epilogue.residual, at.residual);
         let in_memory = |address: u64| if problem.epilogue.device_scalars { address } else { 0 };
         GemmArgs {
-            a: operand(&problem.a, at.a),
-            b: operand(&problem.b, at.b),
-            c,
-            d: operand(&problem.d, at.d),
-            residual,
-            bias: if problem.epilogue.bias { at.bias } else { 0 },
+            a: operand(&problem.a, at.operands.a),
+            b: operand(&problem.b, at.operands.b),
+            c: optional(&problem.epilogue.c, at.operands.c),
+            d: operand(&problem.d, at.operands.d),
+            residual: optional(&problem.epilogue.residual, at.operands.residual),
+            bias: if problem.epilogue.bias { at.operands.bias } else { 0 },
             bias_stride: at.bias_stride,
             workspace: match self.kernel.split_k {
                 SplitK::WorkQueue(_) => workspace.wrapping_sub(COUNTER_BYTES as u64),
@@ -198,14 +215,14 @@ impl Plan {
             whole_tiles: self.stream_k().map_or(0, |way| way.whole_tiles as i32),
             stream_ranges: self.stream_k().map_or(0, |way| way.ranges as i32),
             group_m: self.group_m as i32,
-            a_access: problem.a.access(m, k, dtype),
-            b_access: problem.b.access(k, n, dtype),
-            c_access,
-            d_access: problem.d.access(m, n, dtype),
+            a_access: accesses.a,
+            b_access: accesses.b,
+            c_access: accesses.c,
+            d_access: accesses.d,
             activation: problem.epilogue.activation,
             alpha,
             beta: if problem.epilogue.c.is_some() { beta } else { 0.0 },
-            residual_access: residual_access as u16,
+            residual_access: accesses.residual as u16,
             combine: problem.epilogue.combine,
             alpha_at: in_memory(at.alpha),
             beta_at: if problem.epilogue.c.is_some() {
@@ -213,6 +230,13 @@ impl Plan {
             } else {
                 0
             },
+            a_type: types.a,
+            b_type: types.b,
+            c_type: types.c,
+            d_type: types.d,
+            bias_type: types.bias,
+            residual_type: types.residual,
+            reserved: 0,
         }
     }
 }
@@ -246,12 +270,14 @@ mod tests {
             predicted_us: 0.0,
         };
         let at = Addresses {
-            a: 0x1000,
-            b: 0x2000,
-            c: 0x3000,
-            d: 0x4000,
-            residual: 0x5000,
-            bias: 0x6000,
+            operands: Operands {
+                a: 0x1000,
+                b: 0x2000,
+                c: 0x3000,
+                d: 0x4000,
+                residual: 0x5000,
+                bias: 0x6000,
+            },
             bias_stride: 2,
             alpha: 0x8000,
             beta: 0x9000,

@@ -14,6 +14,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
+/// Of A, B and D.
+const MAX_TENSOR_MAPS: usize = 3;
+
 /// Queues `plan` on `stream` and returns at once.
 ///
 /// Nothing is synchronised and memory is only allocated in stream order, so a launch can be captured into a CUDA graph, the
@@ -47,7 +50,7 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
     let workspace = match keeper.workspace(plan.workspace_bytes, counts, kept.as_deref_mut(), &context, stream) {
         Ok(workspace) => workspace,
         Err(error) => {
-            // On a full card a product runs without: with k whole, on operands as they lie.
+            // On a full card a product runs without: with k whole, with operands in place.
             drop(kept);
             let other = plan.without_workspace(context.info(), costs(&context), |plan| usable(plan, &context))?;
             return match other {
@@ -77,9 +80,12 @@ unsafe fn launch_in(
 ) -> Result<()> {
     let (kernel, problem) = (plan.kernel, &plan.problem);
     let here = plan.addresses(at, workspace.address);
-    for (repack, src, dst) in [(&plan.repacks[0], at.a, here.a), (&plan.repacks[1], at.b, here.b)] {
+    for (repack, src, dst) in [
+        (&plan.repacks[0], at.operands.a, here.operands.a),
+        (&plan.repacks[1], at.operands.b, here.operands.b),
+    ] {
         if let Some(repack) = repack {
-            let movement = repack.movement(&problem.batch_dims, problem.dtype);
+            let movement = repack.movement(&problem.batch_dims);
             let movement = transpose::cache::plan(context, movement)?;
             // SAFETY: the source is the operand, the destination its part of the workspace; what is queued on this stream
             // later finds it written.
@@ -87,20 +93,25 @@ unsafe fn launch_in(
         }
     }
     let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
-    // Kernels that read A and B through the copy engine take their tensor maps beside the arguments.
-    let mut maps = match plan.tensor_maps(&here) {
-        Some([a, b]) => Some([a.encode()?, b.encode()?]),
-        None => None,
-    };
+    // Kernels that read A and B through TMA take their tensor maps beside the arguments.
+    let mut maps = [sys::CUtensorMap { opaque: [0; 16] }; MAX_TENSOR_MAPS];
+    let described = plan.tensor_maps(&here);
+    for (map, described) in maps
+        .iter_mut()
+        .zip(described.iter().flatten())
+        .take(kernel.tensor_maps())
+    {
+        *map = described.encode()?;
+    }
     let mut args: GemmArgs = plan.args(&here, alpha, beta, workspace.address);
     args.epoch = next_epoch();
-    let mut parameters = [std::ptr::from_mut(&mut args).cast(), null_mut(), null_mut()];
-    if let Some([a, b]) = &mut maps {
-        parameters[1] = std::ptr::from_mut(a).cast();
-        parameters[2] = std::ptr::from_mut(b).cast();
+    let mut parameters = [null_mut(); 1 + MAX_TENSOR_MAPS];
+    parameters[0] = std::ptr::from_mut(&mut args).cast();
+    for (parameter, map) in parameters[1..].iter_mut().zip(&mut maps).take(kernel.tensor_maps()) {
+        *parameter = std::ptr::from_mut(map).cast();
     }
-    // Kernels that use the copy engine wait by themselves for the kernels before them, so they may get ready meanwhile.
-    let early = kernel.starts_early() && early_starts(context.info());
+    // Kernels that use TMA wait by themselves for the kernels before them, so they may get ready meanwhile.
+    let early = kernel.supports_pdl() && early_starts(context.info());
     let mut attributes = [clusters_of(plan.cluster()), early_start()];
     let first = usize::from(plan.cluster() == 1);
     let config = sys::CUlaunchConfig {
@@ -115,7 +126,7 @@ unsafe fn launch_in(
         attrs: attributes[first..].as_mut_ptr(),
         numAttrs: u32::from(plan.cluster() > 1) + u32::from(early),
     };
-    // SAFETY: a kernel of the table takes one `GemmArgs` and, if its row has TMA boxes, two tensor maps, all by value,
+    // SAFETY: a kernel of the table takes one `GemmArgs` and as many tensor maps as its row says, all by value,
     // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller
     // vouched for.
     unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }

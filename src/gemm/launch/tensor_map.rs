@@ -1,17 +1,18 @@
-//! What the copy engine (TMA) of Hopper has to know of an operand, as plain data.
+//! Tensor maps: what TMA has to know of an operand, as plain data.
 
 use super::args::Addresses;
 use crate::gemm::kernel::spec::{Arithmetic, TmaBox};
-use crate::gemm::operands::{Access, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::planner::plan::Plan;
 
 /// Dimensions of every tensor map: contiguous, other, and three of the batch.
 const RANK: usize = 5;
+/// TMA stores rows of D that are multiples of so many 16-bit elements: `kWholeRows` in `cuda/tensor_core/gemm_half_sm90.cu`.
+pub const WHOLE_ROWS: usize = 8;
 /// Strides are multiples of this many bytes, also of dimensions that are never stepped along.
 const STRIDE_UNIT: u64 = 16;
-const ELEMENT: u64 = std::mem::size_of::<f32>() as u64;
 
-/// An FP32 operand as the copy engine sees it, innermost dimension first: contiguous dimension, other dimension, batch
+/// An operand as TMA sees it, innermost dimension first: contiguous dimension, other dimension, batch
 /// dimensions 3, 2 and 1. A batch dimension along which the operand is broadcast has extent 1, and kernels give 0 for its
 /// coordinate. What lies outside is read as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,9 @@ pub struct TensorMap {
     pub strides: [u64; RANK - 1],
     /// What one copy brings.
     pub tma_box: [u32; RANK],
-    /// Whether numbers are rounded to TF32 on their way; else they arrive bit for bit.
+    /// What its elements are.
+    pub dtype: DType,
+    /// Whether FP32 numbers are rounded to TF32 on their way; else they arrive bit for bit.
     pub rounded: bool,
 }
 
@@ -34,22 +37,24 @@ impl TensorMap {
     /// Strides are not negative (a kernel's row refuses those).
     pub fn new(
         address: u64,
+        dtype: DType,
         [inner, outer]: [usize; 2],
         stride: i64,
         batch_dims: &[usize; MAX_BATCH_DIMS],
         batch_strides: &[i64; MAX_BATCH_DIMS],
         tma_box: TmaBox,
     ) -> Self {
+        let element = dtype.size() as u64;
         let mut extents = [inner as u64, outer as u64, 1, 1, 1];
         let mut strides = [STRIDE_UNIT; RANK - 1];
         if outer > 1 {
-            strides[0] = stride as u64 * ELEMENT;
+            strides[0] = stride as u64 * element;
         }
         for place in 0..RANK - 2 {
             let dim = MAX_BATCH_DIMS - 1 - place;
             if batch_dims[dim] > 1 && batch_strides[dim] != 0 {
                 extents[2 + place] = batch_dims[dim] as u64;
-                strides[1 + place] = batch_strides[dim] as u64 * ELEMENT;
+                strides[1 + place] = batch_strides[dim] as u64 * element;
             }
         }
         TensorMap {
@@ -57,6 +62,7 @@ impl TensorMap {
             extents,
             strides,
             tma_box: [tma_box.inner, tma_box.outer, 1, 1, 1],
+            dtype,
             rounded: false,
         }
     }
@@ -81,9 +87,12 @@ impl TensorMap {
         unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut map,
-                match self.rounded {
-                    true => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
-                    false => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                match (self.dtype, self.rounded) {
+                    (DType::F32, true) => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+                    (DType::F32, false) => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                    (DType::F64, _) => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+                    (DType::F16, _) => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                    (DType::BF16, _) => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                 },
                 RANK as u32,
                 self.address as *mut std::ffi::c_void,
@@ -92,7 +101,8 @@ impl TensorMap {
                 self.tma_box.as_ptr(),
                 steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                match u64::from(self.tma_box[0]) * ELEMENT {
+                match u64::from(self.tma_box[0]) * self.dtype.size() as u64 {
+                    32 if self.dtype.is_16_bit() => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
                     64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
                     128 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
                     _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -102,21 +112,20 @@ impl TensorMap {
             )
         }
         .result()
-        .map_err(|e| crate::error::Error::driver("describing an operand to the copy engine", e))?;
+        .map_err(|e| crate::error::Error::driver("describing an operand to TMA", e))?;
         Ok(map)
     }
 }
 
 impl Plan {
-    /// What the copy engine has to know of A and B, for a kernel that reads them through it.
-    pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 2]> {
+    /// What TMA has to know of A, B and D, for a kernel that reads A and B through it. One that stores D through it does so where
+    /// D has the type of its factors, and rows that start on 16 bytes and are whole vectors; elsewhere the third map is A's, which nobody looks at.
+    pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 3]> {
         let [box_a, box_b] = self.kernel.tma_boxes?;
         let problem = &self.problem;
-        let map = |layout: &OperandLayout, rows: usize, cols: usize, address: u64, tma_box: TmaBox| {
-            let along_rows = matches!(
-                layout.access(rows, cols, problem.dtype),
-                Access::ColVector | Access::ColScalar
-            );
+        let (accesses, types) = (problem.accesses(), problem.types);
+        let map = |layout: &OperandLayout, access, dtype, [rows, cols]: [usize; 2], address: u64, tma_box: TmaBox| {
+            let along_rows = matches!(access, Access::ColVector | Access::ColScalar);
             let (inner, outer, stride) = if along_rows {
                 (rows, cols, layout.col_stride)
             } else {
@@ -124,6 +133,7 @@ impl Plan {
             };
             TensorMap::new(
                 address,
+                dtype,
                 [inner, outer],
                 stride,
                 &problem.batch_dims,
@@ -132,10 +142,18 @@ impl Plan {
             )
             .rounded(self.kernel.arithmetic == Arithmetic::Tf32)
         };
-        Some([
-            map(&problem.a, problem.m, problem.k, at.a, box_a),
-            map(&problem.b, problem.k, problem.n, at.b, box_b),
-        ])
+        let sizes = [[problem.m, problem.k], [problem.k, problem.n], [problem.m, problem.n]];
+        let a = map(&problem.a, accesses.a, types.a, sizes[0], at.operands.a, box_a);
+        let b = map(&problem.b, accesses.b, types.b, sizes[1], at.operands.b, box_b);
+        let d = match self.kernel.d_box {
+            Some(box_d)
+                if types.d == types.a && accesses.d == Access::RowVector && problem.n.is_multiple_of(WHOLE_ROWS) =>
+            {
+                map(&problem.d, accesses.d, types.d, sizes[2], at.operands.d, box_d)
+            }
+            _ => a,
+        };
+        Some([a, b, d])
     }
 }
 
@@ -147,6 +165,7 @@ mod tests {
     fn a_broadcast_dimension_has_one_element_and_any_legal_stride() {
         let map = TensorMap::new(
             256,
+            DType::F32,
             [40, 9],
             48,
             &[1, 5, 6, 7],
@@ -160,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_single_row_needs_no_stride() {
-        let map = TensorMap::new(0, [10, 1], 3, &[1; 4], &[0; 4], TmaBox::new(32, 16));
+        let map = TensorMap::new(0, DType::F32, [10, 1], 3, &[1; 4], &[0; 4], TmaBox::new(32, 16));
         assert_eq!(map.strides, [16; 4]);
     }
 }

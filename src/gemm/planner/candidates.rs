@@ -19,8 +19,8 @@ const FEW_PRODUCTS: usize = 64;
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 
 impl Plan {
-    /// Every plan with a kernel that the planner considers, for a valid, folded problem: on operands as they lie, and on
-    /// operands written anew where a kernel reads those otherwise not at all or slowly.
+    /// Every plan with a kernel that the planner considers, for a valid, folded problem: with operands in place, and with
+    /// operands repacked where a kernel reads those otherwise not at all or slowly.
     pub fn candidates<'a>(
         problem: &'a GemmProblem,
         device: &'a DeviceInfo,
@@ -66,7 +66,7 @@ impl Plan {
         let clusters = clusters.iter().copied().filter(move |&cut| {
             // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
             let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
-            whole && units * (cut as usize) < 2 * device.sm_count as usize
+            whole && units * (cut as usize) < 2 * (device.sm_count * spec.blocks_per_multiprocessor) as usize
         });
         std::iter::once(spec.work_queue(&problem, &device).map_or(Cut::Whole, Cut::WorkQueue))
             .chain(clusters.map(Cut::Cluster))

@@ -11,7 +11,7 @@ use crate::gemm::problem::GemmProblem;
 
 impl Plan {
     /// The kernel that the cost model expects to be fastest for `problem` on `device`; for results of at most 1024 × 1024, where
-    /// several are about as fast, one with shorter chains of additions ([`Plan::longest_chain`]).
+    /// several are about as fast, one with a smaller accumulation depth ([`Plan::accumulation_depth`]).
     ///
     /// # Errors
     ///
@@ -26,7 +26,7 @@ impl Plan {
         }
     }
 
-    /// The best plan for the same problem that needs no workspace, and fits: with k whole and operands as they lie. A kernel that
+    /// The best plan for the same problem that needs no workspace, and fits: with k whole and with operands in place. A kernel that
     /// was asked for by name stays.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use super::prepare::{Repack, Repacks};
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::{KernelCost, SharedCosts};
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
-use crate::gemm::operands::{Access, DType, OperandLayout};
+use crate::gemm::operands::{Access, OperandLayout};
 use crate::gemm::problem::GemmProblem;
 use crate::gemm::schedule::cut::Cut;
 
@@ -24,8 +24,8 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     if streams || spec.tma_boxes.is_some() {
         return 0;
     }
-    let GemmProblem { m, n, k, dtype, .. } = *problem;
-    let accesses = [problem.a.access(m, k, dtype), problem.b.access(k, n, dtype)];
+    let accesses = problem.accesses();
+    let accesses = [accesses.a, accesses.b];
     let single = |access: &&Access| !matches!(access, Access::RowVector | Access::ColVector);
     accesses.iter().filter(single).count()
 }
@@ -45,8 +45,8 @@ enum Move {
 }
 
 impl Move {
-    fn of(repack: &Repack, dtype: DType) -> Self {
-        let [rows, cols] = repack.size;
+    fn of(repack: &Repack) -> Self {
+        let ([rows, cols], dtype) = (repack.size, repack.dtype);
         let vectors = matches!(
             repack.from.access(rows, cols, dtype),
             Access::RowVector | Access::ColVector
@@ -108,20 +108,20 @@ impl Work {
             Arithmetic::Tf32x3 if problem.k < SHORT_SUM => 4.0 / 3.0,
             _ => 1.0,
         };
-        let pairs = matches!(spec.grid, Grid::Pairs(_));
+        let pairs = matches!(spec.grid, Grid::Clusters(_));
         let blocks = spec
             .units(problem)
             .saturating_mul(if pairs { 2 } else { split_k as usize });
         // Blocks of a pair fetch one half each of what they share.
         let lines = match spec.grid {
-            Grid::Pairs(Side::M) => tile.bm as f64 + tile.bn as f64 / 2.0,
-            Grid::Pairs(Side::N) => tile.bm as f64 / 2.0 + tile.bn as f64,
+            Grid::Clusters(Side::M) => tile.bm as f64 + tile.bn as f64 / 2.0,
+            Grid::Clusters(Side::N) => tile.bm as f64 / 2.0 + tile.bn as f64,
             _ => f64::from(tile.bm + tile.bn),
         };
-        let fetched = lines * f64::from(k_slice) * blocks as f64 * problem.dtype.size() as f64;
+        let fetched = lines * f64::from(k_slice) * blocks as f64 * problem.dtype().size() as f64;
         let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
-            (Grid::Pairs(Side::M), [m, n]) => [m.div_ceil(2), n],
-            (Grid::Pairs(Side::N), [m, n]) => [m, n.div_ceil(2)],
+            (Grid::Clusters(Side::M), [m, n]) => [m.div_ceil(2), n],
+            (Grid::Clusters(Side::N), [m, n]) => [m, n.div_ceil(2)],
             (_, tiles) => tiles,
         };
         let elements = |operand: &OperandLayout, rows: usize, cols: usize| {
@@ -130,7 +130,7 @@ impl Work {
             matrices as f64 * rows as f64 * cols as f64
         };
         let again = |tiles: usize| 1.0 - 1.0 / tiles.max(1) as f64;
-        let far_bytes = problem.dtype.size() as f64
+        let far_bytes = problem.dtype().size() as f64
             * (elements(&problem.a, problem.m, problem.k) * again(tiles_n)
                 + elements(&problem.b, problem.k, problem.n) * again(tiles_m));
         // GB/s to bytes/µs: 1e3.
@@ -146,16 +146,16 @@ impl Work {
             memory_us: problem.min_bytes() / bytes_per_us,
             far_us: far_bytes / bytes_per_us,
             l2_us: fetched / (L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz) * f64::from(device.sm_count.max(1))),
-            ragged: problem.d.access(problem.m, problem.n, problem.dtype) != Access::RowVector,
+            ragged: problem.accesses().d != Access::RowVector,
             exchanges: spec.tma_boxes.is_some() && split_k > 1,
-            starts_early: spec.starts_early() && device.has_early_starts(),
+            starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
             large_tiles: f64::from(tile.bm * tile.bn) / LARGE_TILE,
             repacks: repacks.map(|repack| {
                 let repack = repack?;
                 let moved = 2.0 * repack.bytes as f64;
-                let gaps = repack.from.access(repack.size[0], repack.size[1], problem.dtype) == Access::Strided;
-                Some((moved / bytes_per_us, Move::of(&repack, problem.dtype), gaps))
+                let gaps = repack.from.access(repack.size[0], repack.size[1], repack.dtype) == Access::Strided;
+                Some((moved / bytes_per_us, Move::of(&repack), gaps))
             }),
         }
     }
@@ -236,6 +236,7 @@ impl DeviceInfo {
             Arithmetic::Ffma => 2 * self.fp32_lanes(),
             Arithmetic::Tf32 => self.tf32_flops_per_clock(),
             Arithmetic::Tf32x3 => self.tf32_flops_per_clock() / 3,
+            Arithmetic::Half => 2 * self.tf32_flops_per_clock(),
         };
         a_clock as f64 * self.clock_mhz as f64
     }

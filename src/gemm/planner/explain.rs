@@ -18,10 +18,10 @@ use std::fmt;
 pub struct Explanation {
     /// The plan that [`Plan::new`] returns, or its error.
     pub choice: Result<Plan>,
-    /// The best plan of each kernel on operands as they lie, and the best with operands written anew: the choice first, then by
+    /// The best plan of each kernel with operands in place, and the best with operands repacked: the choice first, then by
     /// predicted time.
     pub candidates: Vec<Plan>,
-    /// Every row of the table that has no plan on operands as they lie, and why; empty for a problem that has no plan at all.
+    /// Every row of the table that has no plan with operands in place, and why; empty for a problem that has no plan at all.
     pub refused: Vec<(&'static KernelSpec, Refusal)>,
     /// Where the costs come from that times are predicted with.
     pub costs: String,
@@ -67,7 +67,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for plan in &self.candidates {
             let way = match plan.is_repacked() {
-                true => " with operands written anew",
+                true => " with operands repacked",
                 false => "",
             };
             writeln!(f, "  {:<40} {:>10.1} µs{way}", plan.kernel.name, plan.predicted_us)?;

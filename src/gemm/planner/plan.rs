@@ -21,14 +21,14 @@ pub(super) const GROUP_M: u32 = 8;
 
 /// Results with no more rows and columns can be the sums of many more products each, as gradients of weights are, and several
 /// ways to share those out are about as fast. There the planner trades a little time for a smaller error, which grows with the
-/// square root of the longest chain of additions.
+/// square root of the accumulation depth.
 const SMALL_RESULT: usize = 1024;
 
 /// Chains of FP32 multiply-adds need be no shorter.
-const SHORT_CHAIN: f64 = 512.0;
+const SHALLOW_DEPTH: f64 = 512.0;
 
 /// The time that half as long a chain may cost in a small result: log₂ of 1.05.
-const HALF_CHAIN: f64 = 0.0704;
+const DEPTH_EXPONENT: f64 = 0.0704;
 
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,9 +38,9 @@ pub struct Plan {
     pub kernel: &'static KernelSpec,
     /// Whether it was asked for by name, so that no other may take its place.
     pub by_name: bool,
-    /// The problem as the kernel gets it: folded, with the layouts of operands that are written anew.
+    /// The problem as the kernel gets it: folded, with the layouts of operands that are repacked.
     pub problem: GemmProblem,
-    /// Operands that are written anew, into the workspace, before the kernel starts.
+    /// Operands that are repacked, into the workspace, before the kernel starts.
     pub repacks: Repacks,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
@@ -56,7 +56,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The problem with operands as they lie, before any is written anew.
+    /// The problem with operands in place, before any is repacked.
     #[cfg(any(feature = "cuda", test))]
     pub(crate) fn as_it_lies(&self) -> GemmProblem {
         let mut problem = self.problem;
@@ -92,11 +92,11 @@ impl Plan {
             ],
             (Grid::Units | Grid::Persistent, Cut::Cluster(slices)) => [units * slices, 1, 1],
             (Grid::Units, _) => [units, 1, 1],
-            (Grid::Persistent, _) => [units.min(sms), 1, 1],
-            (Grid::Pairs(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
+            (Grid::Persistent, _) => [units.min(sms * spec.blocks_per_multiprocessor), 1, 1],
+            (Grid::Clusters(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
         };
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
-        // The workspace has the kernel's own part first, then the operands that are written anew.
+        // The workspace has the kernel's own part first, then the operands that are repacked.
         let mut workspace_bytes = match cut {
             Cut::StreamK(way) => way.workspace_bytes(outputs),
             Cut::WorkQueue(queue) => queue.workspace_bytes(outputs),
@@ -126,7 +126,7 @@ impl Plan {
 
     /// About how many products are in the longest chain of FP32 multiply-adds that an output is the sum of: warps that share
     /// k do so by whole portions of it. Of a kernel for tensor cores it says nothing.
-    pub fn longest_chain(&self) -> usize {
+    pub fn accumulation_depth(&self) -> usize {
         let length = match self.cut {
             Cut::StreamK(way) if way.whole_tiles == 0 => {
                 let steps = way.cut_steps.div_ceil(way.ranges) as usize;
@@ -134,13 +134,13 @@ impl Plan {
             }
             _ => self.k_slice() as usize,
         };
-        length.div_ceil(self.kernel.chains as usize)
+        length.div_ceil(self.kernel.partial_sums as usize)
     }
 
     /// Blocks of a cluster, along x; 1: no clusters.
     pub const fn cluster(&self) -> u32 {
         match (self.kernel.grid, self.cut) {
-            (Grid::Pairs(_), _) => 2,
+            (Grid::Clusters(_), _) => 2,
             (_, Cut::Cluster(slices)) => slices,
             _ => 1,
         }
@@ -164,7 +164,7 @@ impl Plan {
         }
     }
 
-    /// Whether an operand is written anew beforehand.
+    /// Whether an operand is repacked beforehand.
     pub fn is_repacked(&self) -> bool {
         self.repacks.iter().any(Option::is_some)
     }
@@ -174,7 +174,7 @@ impl Plan {
         Work::of(self.kernel, &self.problem, &self.repacks, device, self.cut)
     }
 
-    /// What plans are compared by: the predicted time, and for small results the length of the chains.
+    /// What plans are compared by: the predicted time, and for small results the accumulation depth.
     fn weight(&self) -> f64 {
         self.predicted_us * self.regard_for_error()
     }
@@ -183,7 +183,9 @@ impl Plan {
     pub fn regard_for_error(&self) -> f64 {
         let GemmProblem { m, n, .. } = self.problem;
         match self.kernel.arithmetic == Arithmetic::Ffma && m.max(n) <= SMALL_RESULT {
-            true => (self.longest_chain() as f64 / SHORT_CHAIN).max(1.0).powf(HALF_CHAIN),
+            true => (self.accumulation_depth() as f64 / SHALLOW_DEPTH)
+                .max(1.0)
+                .powf(DEPTH_EXPONENT),
             false => 1.0,
         }
     }

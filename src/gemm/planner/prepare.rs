@@ -1,5 +1,5 @@
-//! Operands that are written anew before the product, because the kernel cannot take them as they lie or reads them faster
-//! otherwise: transposed, so that the copy engine finds k adjacent, or with rows that start on 16 bytes. The crate's own
+//! Operands that are repacked before the product, because the kernel cannot take them in place or reads them faster
+//! otherwise: transposed, so that TMA finds k adjacent, or with rows that start on 16 bytes. The crate's own
 //! transpositions and copies write them into the workspace of the launch. As plain data, like the plan.
 
 use crate::gemm::kernel::spec::KernelSpec;
@@ -9,18 +9,20 @@ use crate::transpose::{Axis, TransposeProblem};
 
 /// Rows of what is written start on sectors of memory.
 const SECTOR_BYTES: usize = 32;
-/// More scratch memory than this is not asked for: such a product runs on operands as they lie.
+/// More scratch memory than this is not asked for: such a product runs with operands in place.
 const MAX_BYTES: usize = 1 << 30;
 /// Where an operand starts in the workspace is a multiple of this.
 pub(super) const ALIGN: usize = 256;
 
-/// One operand that is written anew.
+/// One operand that is repacked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repack {
     /// Where it lies.
     pub from: OperandLayout,
     /// Where the kernel finds it, relative to its place in the workspace.
     pub to: OperandLayout,
+    /// What its elements are.
+    pub dtype: DType,
     /// Its rows and columns.
     pub size: [usize; 2],
     /// Bytes that it takes there, gaps between rows included.
@@ -29,7 +31,7 @@ pub struct Repack {
     pub offset: usize,
 }
 
-/// A and B, where they are written anew.
+/// A and B, where they are repacked.
 pub type Repacks = [Option<Repack>; 2];
 
 /// Which neighbours are adjacent in memory.
@@ -47,16 +49,16 @@ pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, R
     let GemmProblem { m, n, k, .. } = *problem;
     let mut changed = *problem;
     let mut repacks = [None; 2];
+    let accesses = problem.accesses();
     let operands = [
-        (&mut changed.a, spec.needs.a, [m, k]),
-        (&mut changed.b, spec.needs.b, [k, n]),
+        (&mut changed.a, accesses.a, problem.types.a, spec.needs.a, [m, k]),
+        (&mut changed.b, accesses.b, problem.types.b, spec.needs.b, [k, n]),
     ];
-    for ((layout, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
-        let access = layout.access(size[0], size[1], problem.dtype);
+    for ((layout, access, dtype, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
         if let Some(order) = wanted(access, needs) {
-            let written = match Repack::new(*layout, order, size, problem) {
+            let written = match Repack::new(*layout, dtype, order, size, problem) {
                 Some(written) => written,
-                // A kernel that takes anything takes this operand as it lies.
+                // A kernel that takes anything takes this operand in place.
                 None if needs.is_empty() => continue,
                 None => return None,
             };
@@ -85,7 +87,7 @@ fn wanted(access: Access, needs: &[Access]) -> Option<Order> {
 }
 
 impl Repack {
-    fn new(from: OperandLayout, order: Order, size: [usize; 2], problem: &GemmProblem) -> Option<Self> {
+    fn new(from: OperandLayout, dtype: DType, order: Order, size: [usize; 2], problem: &GemmProblem) -> Option<Self> {
         let [rows, cols] = size;
         let (inner, outer) = match order {
             Order::Rows => (cols, rows),
@@ -97,7 +99,7 @@ impl Repack {
         if inner == 1 || negative || strides.contains(&0) {
             return None;
         }
-        let element = problem.dtype.size();
+        let element = dtype.size();
         let line = inner.next_multiple_of(SECTOR_BYTES / element);
         let mut elements = line.saturating_mul(outer);
         let mut batch_strides = [0; MAX_BATCH_DIMS];
@@ -115,6 +117,7 @@ impl Repack {
         Some(Repack {
             from,
             to: to.with_batch_strides(batch_strides),
+            dtype,
             size,
             bytes: elements.saturating_mul(element),
             offset: 0,
@@ -122,7 +125,7 @@ impl Repack {
     }
 
     /// The movement that writes the operand, for a batch of these dimensions.
-    pub fn movement(&self, batch_dims: &[usize; MAX_BATCH_DIMS], dtype: DType) -> TransposeProblem {
+    pub fn movement(&self, batch_dims: &[usize; MAX_BATCH_DIMS]) -> TransposeProblem {
         let [rows, cols] = self.size;
         let batch = (0..MAX_BATCH_DIMS)
             .filter(|&dim| self.to.batch_strides[dim] != 0)
@@ -147,7 +150,7 @@ impl Repack {
         } else {
             [col, row]
         });
-        TransposeProblem::strided(axes, dtype.size()).aligned_to(self.from.align as usize)
+        TransposeProblem::strided(axes, self.dtype.size()).aligned_to(self.from.align as usize)
     }
 
     /// Whether rows become columns in memory.
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!((a.to.row_stride, a.bytes), (512, 2048 * 512 * 4));
         assert_eq!((b.to.col_stride, b.bytes), (512, 1024 * 512 * 4));
         assert!(a.transposes() && b.transposes());
-        let Movement::Matrix(m) = a.movement(&problem.batch_dims, problem.dtype).movement() else {
+        let Movement::Matrix(m) = a.movement(&problem.batch_dims).movement() else {
             panic!("a transposition")
         };
         assert_eq!((m.rows, m.cols, m.src_row, m.dst_col), (512, 2048, 2048, 512));
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!((a.bytes, b.bytes), (6 * 65 * 128 * 4, 3 * 127 * 40 * 4));
         assert_eq!(changed.a.access(65, 127, DType::F32), Access::RowVector);
         assert_eq!(changed.b.access(127, 33, DType::F32), Access::RowVector);
-        let movement = b.movement(&problem.batch_dims, problem.dtype);
+        let movement = b.movement(&problem.batch_dims);
         assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (381, 33, 40)));
     }
 
@@ -227,6 +230,6 @@ mod tests {
             OperandLayout::col_major(1 << 16),
             OperandLayout::row_major(1 << 16),
         );
-        assert!(offer(spec("gemm_tf32x3_sm90_128x128_pair_nt"), &huge).is_none());
+        assert!(offer(spec("gemm_tf32x3_sm90_128x128_2cta_nt"), &huge).is_none());
     }
 }

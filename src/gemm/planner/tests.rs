@@ -11,7 +11,7 @@ use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
-use crate::gemm::operands::{DType, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::operands::{DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::{Activation, GemmProblem, Precision, MAX_OVERSHOOT, MAX_SIZE};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -153,7 +153,7 @@ fn sixteen_rows_are_multiplied_by_strips_that_are_dealt() {
         let mut problem = GemmProblem::new(16, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
         problem.precision = Precision::Fp32Strict;
         let plan = Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap();
-        assert_eq!(plan.kernel.name, "ffma_strips_16_sm90", "{plan}");
+        assert_eq!(plan.kernel.name, "ffma_small_m_16_sm90", "{plan}");
         assert!(plan.grid[0] <= DeviceInfo::H100.sm_count, "{plan}");
     }
 }
@@ -168,9 +168,9 @@ fn small_results_of_long_sums_are_added_in_short_chains() {
     for (k, longest) in [(1024, 512), (4096, 512), (16384, 2048)] {
         let plan = strict(1024, 1024, k);
         assert!(
-            plan.longest_chain() <= longest,
+            plan.accumulation_depth() <= longest,
             "chains of {}: {plan}",
-            plan.longest_chain()
+            plan.accumulation_depth()
         );
     }
     // Elsewhere time decides.
@@ -264,7 +264,10 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
         );
         assert_eq!(odd.workspace_bytes, b.offset + b.bytes, "{odd}");
         let at = odd.addresses(&Addresses::default(), 1 << 20);
-        assert_eq!((at.a, at.b), ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64));
+        assert_eq!(
+            (at.operands.a, at.operands.b),
+            ((1 << 20) + a.offset as u64, (1 << 20) + b.offset as u64)
+        );
     }
 }
 
@@ -317,9 +320,9 @@ fn a_kernel_asked_for_by_name_is_the_one_that_runs_or_says_why_not() {
     assert!(error.to_string().contains("sgemm_01_naive"), "{error}");
 
     let mut doubles = problem;
-    doubles.dtype = DType::F64;
+    doubles.types = ElementTypes::all_of(DType::F64);
     let refusal = plan.kernel.refusal(&doubles, &DeviceInfo::H100).unwrap();
-    let (kernel, operands) = (DType::F32, DType::F64);
+    let (kernel, operands) = (DType::F32, ElementTypes::all_of(DType::F64));
     assert_eq!(refusal, Refusal::DType { kernel, operands });
     let error = Plan::named("sgemm_01_naive", &doubles, &DeviceInfo::H100, h100()).unwrap_err();
     assert!(error.to_string().ends_with(&refusal.to_string()), "{error}");
@@ -408,7 +411,7 @@ fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none
         assert!(plan.kernel.name == "ffma_64x64" && plan.cluster() <= most, "{plan}");
     }
     let mut refused = 0;
-    for spec in TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Pairs(_))) {
+    for spec in TABLE.iter().filter(|spec| matches!(spec.grid, Grid::Clusters(_))) {
         if spec.refusal(&with(Precision::Tf32), &DeviceInfo::H100).is_some() {
             continue;
         }
@@ -434,12 +437,12 @@ fn a_plan_knows_the_problem_as_it_lies() {
 /// What a kernel counts with, beyond the end of m, n, k or the batch.
 #[test]
 fn no_kernel_counts_beyond_32_bits() {
-    let declared = include_str!("../../../cuda/common/gemm_args.cuh");
+    let declared = include_str!("../../../cuda/abi/gemm_args.cuh");
     assert!(declared.contains(&format!("kMaxOvershoot = {MAX_OVERSHOOT};")));
     assert_eq!(MAX_SIZE + MAX_OVERSHOOT, i32::MAX as usize);
     // What a block of a dot kernel takes of k at once: GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, …), a vector a lane.
     const VECTOR: u32 = 4;
-    let steps = include_str!("../../../cuda/ffma/gemv.cu").lines().filter_map(|line| {
+    let steps = include_str!("../../../cuda/gemv/gemv.cu").lines().filter_map(|line| {
         let of: Vec<&str> = line.strip_prefix("GEMV_DOT(")?.split(", ").collect();
         Some((
             of[0],
@@ -459,7 +462,7 @@ fn no_kernel_counts_beyond_32_bits() {
         let most = tile.bm.max(tile.bn).max(tile.bk * tile.stages);
         assert!(i32::MAX as usize - MAX_SIZE >= most as usize, "{}", spec.name);
         // Blocks that walk rows of tiles together count the tiles of GROUP_M rows.
-        if spec.grid != Grid::Tiles && spec.file != "ffma/gemv" {
+        if spec.grid != Grid::Tiles && spec.file != "gemv/gemv" {
             assert!(
                 GROUP_M as usize * MAX_SIZE.div_ceil(tile.bn as usize) <= i32::MAX as usize,
                 "{}",
@@ -483,7 +486,7 @@ fn extreme(rng: &mut StdRng) -> usize {
 /// A valid problem of extreme sizes, with strides that may be anything.
 fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
     fn layout(rng: &mut StdRng, rows: usize, cols: usize) -> OperandLayout {
-        // Half of the operands are such as the copy engine reads.
+        // Half of the operands are such as TMA reads.
         let (across, batch_strides, align) = if rng.random() {
             let strides = [0, 16, 1 << 20, 1 << 37];
             let batch = std::array::from_fn(|_| strides[rng.random_range(0..strides.len())]);
@@ -517,7 +520,8 @@ fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
         left /= problem.batch_dims[dim];
     }
     problem.precision = Precision::ALL[rng.random_range(0..3)];
-    problem.dtype = [DType::F32, DType::F32, DType::F64][rng.random_range(0..3)];
+    let dtypes = [DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16];
+    problem.types = ElementTypes::all_of(dtypes[rng.random_range(0..dtypes.len())]);
     problem.epilogue.bias = rng.random();
     problem.epilogue.c = rng.random::<bool>().then(|| layout(rng, m, n));
     problem.epilogue.residual = rng.random::<bool>().then(|| layout(rng, m, n));
@@ -570,7 +574,10 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
             );
             let slices = u64::from(plan.split_k()) * u64::from(plan.k_slice());
             assert!(slices >= folded.k as u64 && slices <= i32::MAX as u64, "{plan}");
-            assert!(plan.longest_chain() >= 1 && plan.longest_chain() <= folded.k, "{plan}");
+            assert!(
+                plan.accumulation_depth() >= 1 && plan.accumulation_depth() <= folded.k,
+                "{plan}"
+            );
             assert!(!plan.predicted_us.is_nan() && plan.predicted_us > 0.0, "{plan}");
             if let Some(way) = plan.stream_k() {
                 let steps = u64::from(way.share() + 1) * u64::from(way.ranges);
@@ -581,7 +588,7 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
             }
             for repack in plan.repacks.iter().flatten() {
                 assert!(repack.offset + repack.bytes <= plan.workspace_bytes, "{plan}");
-                repack.movement(&plan.problem.batch_dims, plan.problem.dtype);
+                repack.movement(&plan.problem.batch_dims);
             }
             let at = plan.addresses(&Addresses::default(), 1 << 40);
             let args = plan.args(&at, 1.0, 0.0, 1 << 40);

@@ -1,4 +1,4 @@
-//! Stream-K: which block computes which steps of k of which tile. The mirror of `cuda/common/stream_k.cuh`, which says how
+//! Stream-K: which block computes which steps of k of which tile. The mirror of `cuda/scheduler/stream_k.cuh`, which says how
 //! the pieces of a tile come together.
 
 use serde::{Deserialize, Serialize};

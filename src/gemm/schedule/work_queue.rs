@@ -1,11 +1,11 @@
-//! How the kernels for few rows share their work: the arithmetic of `cuda/ffma/ffma_strips_sm90.cu`.
+//! How the kernels for few rows share their work: the arithmetic of `cuda/ffma/ffma_small_m_sm90.cu`.
 
 use crate::gemm::problem::GemmProblem;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of the counters that such a kernel finds before its part of the workspace: 0 before and after every launch.
 pub const COUNTER_BYTES: usize = 1 << 16;
-/// Before the counters lies the one that blocks draw their numbers from: `cuda/common/stream_k.cuh` has the same number.
+/// Before the counters lies the one that blocks draw their numbers from: `cuda/scheduler/stream_k.cuh` has the same number.
 pub const TICKET_BYTES: usize = 256;
 /// Bytes before a workspace, which are 0 before and after every launch: the ticket and the counters.
 pub const HEAD_BYTES: usize = TICKET_BYTES + COUNTER_BYTES;

@@ -1,6 +1,6 @@
 //! Choosing by measurement: the planner's candidates for a problem are timed once on the device, and the winner is kept
 //! in [`Choices`]. Off unless asked for by [`tune`], by [`Gemm::tuned`](crate::Gemm::tuned) or by `CANDLE_SGEMM_TUNE=1`.
-//! Time alone decides here: the planner's regard for short chains of additions ([`Plan::longest_chain`]) does not.
+//! Time alone decides here: the planner's preference for a small accumulation depth ([`Plan::accumulation_depth`]) does not.
 
 use super::calibrated::costs;
 use super::store::{Choice, Choices, Software};
@@ -10,11 +10,12 @@ use crate::gemm::launch::args::Addresses;
 use crate::gemm::launch::room::usable;
 use crate::gemm::launch::submit::launch;
 use crate::gemm::launch::workspace::forget;
-use crate::gemm::operands::OperandLayout;
+use crate::gemm::operands::{DType, OperandLayout, Operands};
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::problem::GemmProblem;
 use crate::settings::Settings;
 use cudarc::driver::{result, sys};
+use half::{bf16, f16};
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -119,7 +120,7 @@ fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> R
     }
 }
 
-/// Which of A and B a plan writes anew.
+/// Which of A and B a plan repacks.
 fn repacked(plan: &Plan) -> [bool; 2] {
     plan.repacks.map(|repack| repack.is_some())
 }
@@ -178,60 +179,68 @@ impl Bench {
             *event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(say)?;
         }
         let (m, n, k) = (problem.m, problem.n, problem.k);
-        let bytes = |layout: &OperandLayout, rows: usize, cols: usize| reach(problem, layout, rows, cols) * 4;
-        let streamed = bytes(&problem.a, m, k) + bytes(&problem.b, k, n);
+        let types = problem.types;
+        let elements = |layout: &OperandLayout, rows: usize, cols: usize| reach(problem, layout, rows, cols);
+        let (a, b) = (elements(&problem.a, m, k), elements(&problem.b, k, n));
+        let streamed = a * types.a.size() + b * types.b.size();
         let copies = (L2_TIMES * context.info().l2_bytes).div_ceil(streamed.max(1) as u64);
         for _ in 0..copies.clamp(1, MAX_COPIES) {
-            let at = Addresses {
-                a: bench.random(bytes(&problem.a, m, k))?,
-                b: bench.random(bytes(&problem.b, k, n))?,
-                ..Addresses::default()
+            let factors = Operands {
+                a: bench.random(a, types.a)?,
+                b: bench.random(b, types.b)?,
+                ..Operands::default()
             };
-            bench.copies.push(at);
+            bench.copies.push(Addresses::new(factors));
         }
         let epilogue = &problem.epilogue;
-        let mut optional = |layout: &Option<OperandLayout>| match layout {
-            Some(layout) => bench.random(bytes(layout, m, n)),
+        let mut optional = |layout: &Option<OperandLayout>, dtype| match layout {
+            Some(layout) => bench.random(elements(layout, m, n), dtype),
             None => Ok(0),
         };
-        let (c, residual) = (optional(&epilogue.c)?, optional(&epilogue.residual)?);
-        let bias = if epilogue.bias { bench.random(n * 4)? } else { 0 };
+        let (c, residual) = (
+            optional(&epilogue.c, types.c)?,
+            optional(&epilogue.residual, types.residual)?,
+        );
+        let bias = if epilogue.bias { bench.random(n, types.bias)? } else { 0 };
         let scalars = if epilogue.device_scalars {
-            bench.random(2 * 4)?
+            bench.random(2, DType::F32)?
         } else {
             0
         };
-        let d = bench.random(bytes(&problem.d, m, n))?;
+        let d = bench.random(elements(&problem.d, m, n), types.d)?;
         for at in &mut bench.copies {
             *at = Addresses {
-                c,
-                residual,
-                bias,
+                operands: Operands {
+                    c,
+                    d,
+                    bias,
+                    residual,
+                    ..at.operands
+                },
                 bias_stride: 1,
-                d,
                 alpha: scalars,
-                beta: scalars + 4,
-                ..*at
+                beta: scalars + DType::F32.size() as u64,
             };
         }
         Ok(bench)
     }
 
-    /// Device memory full of numbers between −1 and 1.
-    fn random(&mut self, bytes: usize) -> Result<u64> {
+    /// Device memory for so many elements, full of numbers between −1 and 1.
+    fn random(&mut self, elements: usize, dtype: DType) -> Result<u64> {
         const CHUNK: usize = 1 << 20;
+        let bytes = elements * dtype.size();
         let say = |e| Error::driver("allocating operands to time kernels with", e);
         // SAFETY: the stream is alive until this is dropped.
         let address = unsafe { result::malloc_async(self.stream, bytes.max(4)) }.map_err(say)?;
         self.memory.push(address);
-        let chunk = random_numbers(CHUNK.min(bytes / 4 + 1));
+        let chunk = random_numbers(CHUNK.min(elements), dtype);
         let mut done = 0;
         while done < bytes {
-            let now = (bytes - done).min(chunk.len() * 4);
+            let now = (bytes - done).min(chunk.len());
             // SAFETY: both ranges are inside their memory; the host's is read before the call returns, for it is not
             // page-locked.
-            unsafe { result::memcpy_htod_async(address + done as u64, &chunk[..now / 4], self.stream) }.map_err(say)?;
-            done += now.max(4);
+            unsafe { result::memcpy_htod_async(address + done as u64, &chunk[..now], self.stream) }.map_err(say)?;
+            done += now;
         }
         Ok(address)
     }
@@ -295,8 +304,8 @@ fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize
         .sum::<usize>()
 }
 
-/// Numbers between −1 and 1: their bits decide how much power a multiplication takes.
-fn random_numbers(count: usize) -> Vec<f32> {
+/// Bytes of numbers between −1 and 1: their bits decide how much power a multiplication takes.
+fn random_numbers(count: usize, dtype: DType) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut next = || {
         state ^= state << 13;
@@ -304,5 +313,14 @@ fn random_numbers(count: usize) -> Vec<f32> {
         state ^= state << 17;
         (state >> 40) as f32 / (1 << 23) as f32 - 1.0
     };
-    (0..count).map(|_| next()).collect()
+    let mut bytes = Vec::with_capacity(count * dtype.size());
+    for _ in 0..count {
+        match dtype {
+            DType::F32 => bytes.extend(next().to_ne_bytes()),
+            DType::F64 => bytes.extend(f64::from(next()).to_ne_bytes()),
+            DType::F16 => bytes.extend(f16::from_f32(next()).to_ne_bytes()),
+            DType::BF16 => bytes.extend(bf16::from_f32(next()).to_ne_bytes()),
+        }
+    }
+    bytes
 }

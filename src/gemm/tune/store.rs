@@ -1,6 +1,7 @@
 //! Kernels that measurement chose, kept in a file of the user's cache folder from one process to the next.
 
 use crate::error::report;
+use crate::gemm::kernel::former_names::present_name;
 use crate::gemm::problem::GemmProblem;
 use crate::gemm::schedule::cut::Cut;
 use crate::settings::Settings;
@@ -18,7 +19,7 @@ pub struct Choice {
     pub kernel: String,
     /// How k is cut.
     pub cut: Cut,
-    /// Whether A and B are written anew beforehand.
+    /// Whether A and B are repacked beforehand.
     #[serde(default)]
     pub repacked: [bool; 2],
     /// Its time, in µs.
@@ -158,7 +159,11 @@ fn key(problem: &GemmProblem) -> String {
 }
 
 fn read(path: &Path) -> io::Result<HashMap<String, Choice>> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    let mut choices: HashMap<String, Choice> = serde_json::from_slice(&fs::read(path)?)?;
+    for choice in choices.values_mut() {
+        choice.kernel = present_name(&choice.kernel);
+    }
+    Ok(choices)
 }
 
 fn read_or_warn(path: &Path) -> HashMap<String, Choice> {
@@ -190,6 +195,18 @@ mod tests {
             repacked: [false, true],
             us: 12.5,
         }
+    }
+
+    #[test]
+    fn a_choice_with_a_former_name_is_one_of_the_present_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("choices.json");
+        let problem = GemmProblem::row_major(16, 4096, 4096);
+        let former = Choices::in_file(Some(path.clone()));
+        former.insert(&problem, choice("ffma_strips_16_sm90")).unwrap();
+        let kernel = Choices::in_file(Some(path)).get(&problem).unwrap().kernel;
+        assert_eq!(kernel, "ffma_small_m_16_sm90");
+        assert!(crate::gemm::kernel::table::find(&kernel).is_ok());
     }
 
     #[test]

@@ -8,11 +8,12 @@ use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
-use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
+use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
 use candle_sgemm::gemm::schedule::cut::Cut;
 use candle_sgemm::gemm::schedule::work_queue::HEAD_BYTES;
 use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision};
 use candle_sgemm::transpose::TransposePlan;
+use half::{bf16, f16};
 use ptx_emulator::{
     run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use, Watch,
 };
@@ -86,12 +87,26 @@ fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize
 }
 
 /// Random numbers where the layout reaches, NaN elsewhere.
-fn operand(rng: &mut StdRng, problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize) -> Vec<f64> {
+fn operand(
+    rng: &mut StdRng,
+    problem: &GemmProblem,
+    layout: &OperandLayout,
+    [rows, cols]: [usize; 2],
+    dtype: DType,
+) -> Vec<f64> {
     let mut data = vec![f64::NAN; reach(problem, layout, rows, cols)];
-    walk(problem, layout, rows, cols, |at| {
-        data[at] = f64::from(rng.random_range(-1.0..1.0f32) + 0.1)
-    });
+    walk(problem, layout, rows, cols, |at| data[at] = number(rng, dtype));
     data
+}
+
+/// A random number of this type.
+fn number(rng: &mut StdRng, dtype: DType) -> f64 {
+    let x = rng.random_range(-1.0..1.0f32) + 0.1;
+    match dtype {
+        DType::F16 => f16::from_f32(x).to_f64(),
+        DType::BF16 => bf16::from_f32(x).to_f64(),
+        _ => x.into(),
+    }
 }
 
 fn bytes(data: &[f64], offset: usize, dtype: DType) -> Vec<u8> {
@@ -100,6 +115,9 @@ fn bytes(data: &[f64], offset: usize, dtype: DType) -> Vec<u8> {
         match dtype {
             DType::F32 => out.extend_from_slice(&(*x as f32).to_le_bytes()),
             DType::F64 => out.extend_from_slice(&x.to_le_bytes()),
+            DType::F16 => out.extend_from_slice(&f16::from_f64(*x).to_le_bytes()),
+            DType::BF16 => out.extend_from_slice(&bf16::from_f64(*x).to_le_bytes()),
+            other => unimplemented!("{other}"),
         }
     }
     out
@@ -117,8 +135,14 @@ fn map(of: &candle_sgemm::gemm::launch::tensor_map::TensorMap) -> Param {
         extents: of.extents.to_vec(),
         strides: of.strides.to_vec(),
         box_extents: of.tma_box.to_vec(),
-        element: if of.rounded { Element::Tf32 } else { Element::Bits32 },
-        swizzle: match of.tma_box[0] * 4 {
+        element: match (of.dtype.size(), of.rounded) {
+            (_, true) => Element::Tf32,
+            (2, _) => Element::Bits16,
+            (8, _) => Element::Bits64,
+            _ => Element::Bits32,
+        },
+        swizzle: match of.tma_box[0] as usize * of.dtype.size() {
+            32 if of.dtype.is_16_bit() => Swizzle::Bytes32,
             64 => Swizzle::Bytes64,
             128 => Swizzle::Bytes128,
             _ => Swizzle::None,
@@ -129,12 +153,12 @@ fn map(of: &candle_sgemm::gemm::launch::tensor_map::TensorMap) -> Param {
 impl Case {
     pub fn new(plan: Plan, target: Target, device: DeviceInfo, offset: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        // Operands that are written anew lie as they lay.
+        // A repacked operand has the same values.
         let mut problem = plan.problem;
         let [a, b] = &plan.repacks;
         problem.a = a.map_or(problem.a, |repack| repack.from);
         problem.b = b.map_or(problem.b, |repack| repack.from);
-        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let (m, n, k, types) = (problem.m, problem.n, problem.k, problem.types);
         let plain = problem.epilogue.is_plain() && problem.epilogue.c.is_none();
         let (alpha, beta) = if plain && rng.random_bool(0.5) {
             (1.0, 0.0)
@@ -142,20 +166,20 @@ impl Case {
             (-1.25, 0.75)
         };
         Case {
-            a: operand(&mut rng, &problem, &problem.a, m, k),
-            b: operand(&mut rng, &problem, &problem.b, k, n),
+            a: operand(&mut rng, &problem, &problem.a, [m, k], types.a),
+            b: operand(&mut rng, &problem, &problem.b, [k, n], types.b),
             c: problem
                 .epilogue
                 .c
-                .map(|layout| operand(&mut rng, &problem, &layout, m, n)),
+                .map(|layout| operand(&mut rng, &problem, &layout, [m, n], types.c)),
             residual: problem
                 .epilogue
                 .residual
-                .map(|layout| operand(&mut rng, &problem, &layout, m, n)),
+                .map(|layout| operand(&mut rng, &problem, &layout, [m, n], types.residual)),
             bias: problem
                 .epilogue
                 .bias
-                .then(|| (0..n).map(|_| f64::from(rng.random_range(-1.0..1.0f32))).collect()),
+                .then(|| (0..n).map(|_| number(&mut rng, types.bias)).collect()),
             plan,
             target,
             device,
@@ -180,42 +204,48 @@ impl Case {
     /// Runs the plan and returns D's elements in the order of their places.
     pub fn run(&self, module: &Module, schedule: Schedule) -> Result<(Vec<f64>, Report), Wrong> {
         let (plan, problem) = (&self.plan, self.as_it_lies());
-        let (kernel, dtype) = (plan.kernel, problem.dtype);
+        let (kernel, types) = (plan.kernel, problem.types);
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let mut memory = Memory::new();
-        let size = dtype.size() as u64;
-        let start = self.offset as u64 * size;
         // Nobody reads what lies between rows.
-        let mut upload = |data: &[f64]| {
+        let mut upload = |data: &[f64], dtype: DType| {
+            let size = dtype.size() as u64;
+            let start = self.offset as u64 * size;
             let base = memory.upload(&bytes(data, self.offset, dtype), Use::Input);
             for (at, _) in data.iter().enumerate().filter(|(_, x)| x.is_nan()) {
                 memory.forget(base + start + at as u64 * size, size as usize);
             }
             base + start
         };
-        let (a, b) = (upload(&self.a), upload(&self.b));
-        let c = self.c.as_ref().map_or(0, |c| upload(c));
-        let residual = self.residual.as_ref().map_or(0, |residual| upload(residual));
+        let (a, b) = (upload(&self.a, types.a), upload(&self.b, types.b));
+        let c = self.c.as_ref().map_or(0, |c| upload(c, types.c));
+        let residual = self
+            .residual
+            .as_ref()
+            .map_or(0, |residual| upload(residual, types.residual));
         let bias = self
             .bias
             .as_ref()
-            .map_or(0, |bias| memory.upload(&bytes(bias, 0, dtype), Use::Input));
+            .map_or(0, |bias| memory.upload(&bytes(bias, 0, types.bias), Use::Input));
         let mut scalars = self.alpha.to_le_bytes().to_vec();
         scalars.extend_from_slice(&self.beta.to_le_bytes());
         let scalars = memory.upload(&scalars, Use::Input);
         let d_len = reach(&problem, &problem.d, problem.m, problem.n) + PADDING;
-        let d = memory.reserve((self.offset + d_len) * size as usize) + start;
+        let (dtype, size) = (types.d, types.d.size() as u64);
+        let d = memory.reserve((self.offset + d_len) * size as usize) + self.offset as u64 * size;
         let (alpha, beta) = match problem.epilogue.device_scalars {
             true => (f32::NAN, f32::NAN),
             false => (self.alpha, self.beta),
         };
         let at = Addresses {
-            a,
-            b,
-            c,
-            d,
-            residual,
-            bias,
+            operands: Operands {
+                a,
+                b,
+                c,
+                d,
+                bias,
+                residual,
+            },
             bias_stride: 1,
             alpha: scalars,
             beta: scalars + 4,
@@ -235,9 +265,12 @@ impl Case {
         };
         let here = plan.addresses(&at, workspace);
         let mut report = Report::default();
-        for (repack, src, dst) in [(&plan.repacks[0], at.a, here.a), (&plan.repacks[1], at.b, here.b)] {
+        for (repack, src, dst) in [
+            (&plan.repacks[0], at.operands.a, here.operands.a),
+            (&plan.repacks[1], at.operands.b, here.operands.b),
+        ] {
             if let Some(repack) = repack {
-                let movement = repack.movement(&problem.batch_dims, dtype);
+                let movement = repack.movement(&problem.batch_dims);
                 let movement =
                     TransposePlan::new(&movement, &self.device).map_err(|error| Wrong::Result(error.to_string()))?;
                 transpositions::launch(&movement, self.target, src, dst, true, &mut memory, schedule)?;
@@ -249,7 +282,7 @@ impl Case {
         launch.grid = plan.grid;
         launch.cluster = [plan.cluster(), 1, 1];
         launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
-        launch.early = kernel.starts_early() && self.target.starts_early();
+        launch.early = kernel.supports_pdl() && self.target.starts_early();
         if matches!(plan.cut, Cut::StreamK(_)) && workspace > 0 {
             // Blocks draw their numbers as they start. A launch starts early only when all blocks of the one before it have
             // started, and so drawn; the last of them has set the counter back.
@@ -261,7 +294,7 @@ impl Case {
         launch.watch = self.watch;
         launch.resident = 1 + rng.random_range(0..8usize);
         if let Some(maps) = plan.tensor_maps(&here) {
-            launch.params.extend(maps.iter().map(map));
+            launch.params.extend(maps[..plan.kernel.tensor_maps()].iter().map(map));
         }
         let ran = run(module, &launch, &mut memory, schedule)?;
         report.warp_instructions += ran.warp_instructions;
@@ -298,6 +331,9 @@ impl Case {
             *out = match dtype {
                 DType::F32 => f32::from_le_bytes(data.try_into().unwrap_or_default()).into(),
                 DType::F64 => f64::from_le_bytes(data.try_into().unwrap_or_default()),
+                DType::F16 => f16::from_le_bytes(data.try_into().unwrap_or_default()).into(),
+                DType::BF16 => bf16::from_le_bytes(data.try_into().unwrap_or_default()).into(),
+                other => unimplemented!("{other}"),
             };
         }
         Ok((out, report))
@@ -416,13 +452,16 @@ fn size(rng: &mut StdRng, tile: usize, most: usize) -> usize {
     drawn.clamp(1, most.max(1))
 }
 
+/// Rows of so many elements, of any type, start on 16 bytes if the first one does.
+const WHOLE_VECTORS: usize = 8;
+
 /// An operand's layout, with the chances that its elements follow one another along rows, that rows start on 16 bytes, and that
 /// it is every other element of something.
 fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: f64, spread: f64) -> OperandLayout {
     let (along_rows, aligned) = (rng.random_bool(along_rows), rng.random_bool(aligned));
     let odd = rng.random_range(0..4usize);
     let padded = |length: usize| match aligned {
-        true => length.next_multiple_of(4) + 4 * odd,
+        true => length.next_multiple_of(WHOLE_VECTORS) + WHOLE_VECTORS * odd,
         false => length + odd,
     };
     if rng.random_bool(spread) {
@@ -448,7 +487,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     let mut n = size(rng, bn, limit(spec.needs.max_n).min(600));
     if deep {
         (m, n) = (m.min(bm), n.min(bn));
-        // Strips are dealt, and persistent blocks take several tiles: those make rounds, too.
+        // Strips come from a work queue, and persistent blocks take several tiles: those make rounds, too.
         match spec.split_k {
             SplitK::WorkQueue(_) => n = rng.random_range(8..16) * bn,
             _ if several => (m, n) = (4 * bm - rng.random_range(0..bm.min(8)), n),
@@ -489,7 +528,26 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     let a = layout(rng, m, k, 0.5, chance, spread);
     let b = layout(rng, k, n, 0.5, chance, spread);
     let mut problem = GemmProblem::new(m, n, k, a, b);
-    problem.dtype = spec.dtype;
+    problem.types = ElementTypes::all_of(spec.dtype);
+    if spec.dtype.is_16_bit() {
+        let mut finer = |dtype| if rng.random_bool(0.3) { DType::F32 } else { dtype };
+        let Operands {
+            a,
+            b,
+            c,
+            d,
+            bias,
+            residual,
+        } = problem.types;
+        problem.types = Operands {
+            a,
+            b,
+            c: finer(c),
+            d: finer(d),
+            bias: finer(bias),
+            residual: finer(residual),
+        };
+    }
     problem.precision = match spec.arithmetic {
         Arithmetic::Tf32 => Precision::Tf32,
         _ => Precision::Fp32,
@@ -518,7 +576,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         problem.batch_dims = dims;
         let mut dense = |layout: &mut OperandLayout, rows: usize, cols: usize, may_repeat: bool| {
             let one = ((rows - 1) as i64 * layout.row_stride + (cols - 1) as i64 * layout.col_stride + 1) as usize;
-            let mut stride = one.next_multiple_of(4) as i64;
+            let mut stride = one.next_multiple_of(WHOLE_VECTORS) as i64;
             let mut strides = [0; MAX_BATCH_DIMS];
             for dim in (0..MAX_BATCH_DIMS).rev() {
                 if dims[dim] > 1 && !(may_repeat && rng.random_bool(0.3)) {
@@ -573,7 +631,7 @@ pub fn draw(
         if problem.validate().is_err() {
             continue;
         }
-        // Operands that the planner would have written anew, for kernels that read them otherwise not at all or slowly.
+        // Operands that the planner would have repacked, for kernels that read them otherwise not at all or slowly.
         if !deep && rng.random_bool(REPACKED) {
             let problem = problem.folded();
             let plans: Vec<Plan> = Plan::candidates(&problem, &device, Costs::built_in(&device))

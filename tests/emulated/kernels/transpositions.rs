@@ -124,7 +124,7 @@ fn launch_in(
                 launch.poison = true;
                 launch.coverage = true;
                 launch.watch = how.watch;
-                launch.early = kernel.starts_early && how.target.starts_early();
+                launch.early = kernel.supports_pdl && how.target.starts_early();
                 if kernel.needs.tensor_maps {
                     launch.params.extend(maps(instance, piece, args.src, args.dst));
                 }

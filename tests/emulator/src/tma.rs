@@ -1,4 +1,4 @@
-//! Tensor maps: what the copy engine knows of a tensor.
+//! Tensor maps: what TMA knows of a tensor.
 
 use crate::alu::to_tf32;
 use crate::finding::{Check, Fault, Kind};

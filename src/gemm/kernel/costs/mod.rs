@@ -211,7 +211,7 @@ impl Costs {
 
     /// What this kernel costs, if that is known.
     pub fn of(&self, spec: &KernelSpec) -> Option<&KernelCost> {
-        self.kernels.get(spec.name)
+        self.kernels.get(spec.costs_name())
     }
 
     /// These costs, and those of `others` for kernels that these lack.
@@ -332,7 +332,7 @@ mod tests {
             }
             for name in costs.kernels.keys() {
                 assert!(
-                    TABLE.iter().any(|spec| spec.name == name),
+                    TABLE.iter().any(|spec| spec.costs_name() == name),
                     "{}: there is no kernel {name}",
                     file.gpu
                 );

@@ -68,7 +68,9 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
 ",
         costs.gpu
     );
-    for (spec, cost) in TABLE.iter().filter_map(|spec| Some((spec, costs.of(spec)?))) {
+    // A kernel with the costs of another has no line of its own.
+    let own = TABLE.iter().filter(|spec| spec.costs_of.is_none());
+    for (spec, cost) in own.filter_map(|spec| Some((spec, costs.of(spec)?))) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "    ({:?}, {cost:?}),", spec.name);
     }

@@ -1,299 +1,499 @@
-//! What the kernels of a family have in common: each function makes a row of the table.
+//! The families of kernels. Each function makes a row of the table: it takes what a row says, fills in what its family has in
+//! common, and derives the rest. Tiles come as `[BM, BN, BK]`, `[WM, WN]`, `[TM, TN]`, stages: of a block, a warp and a thread.
 
-use super::super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Needs, Role, SplitK, Tile, TmaBox};
+use super::super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Needs, Role, SplitK, Tile};
+use super::derived::{self, Clusters, Layout, Registers, Wgmma};
 use crate::gemm::operands::{Access, DType};
 
-/// Ways of access with a unit column stride.
-pub(super) const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
-/// Ways of access with a unit row stride.
-pub(super) const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
-/// Rows of the streamed matrix that a block of the `dot` kernels for few columns takes.
-pub(super) const DOT_LINES: u32 = 4;
-/// Columns (or rows) of the streamed matrix that a block of the `axpy` kernels takes.
-pub(super) const AXPY_LINES: u32 = 32;
-/// Rows of the streamed matrix that a block of the `panel` kernel takes.
-pub(super) const PANEL_LINES: u32 = 32;
-/// Threads of a warp.
-const LANES: u32 = 32;
-/// Threads of a block of the kernels that share a multiprocessor with others.
-const DIRECT_THREADS: u32 = 128;
-/// Warps that multiply, of the blocks of kernels in which groups of them share k.
-const MATH_WARPS: u32 = 8;
+/// Where a kernel has no warp tiles, or the row does not say which.
+pub(super) const NO_WARPS: [u32; 2] = [0, 0];
+/// The thread tile of kernels whose threads compute one output, or whose tensor cores do.
+pub(super) const NO_THREADS: [u32; 2] = [1, 1];
 
-/// Groups of math warps, each of which covers the tile.
-const fn math_groups(tile: &Tile) -> u32 {
-    MATH_WARPS * tile.wm * tile.wn / (tile.bm * tile.bn)
-}
-
-/// How often the thread tiles of so many threads cover the block's: so many threads share the k of an output.
-const fn covers(tile: &Tile, threads: u32) -> u32 {
-    match threads * tile.tm * tile.tn / (tile.bm * tile.bn) {
-        0 => 1,
-        times => times,
+pub(super) const fn tile([bm, bn, bk]: [u32; 3], [wm, wn]: [u32; 2], [tm, tn]: [u32; 2], stages: u32) -> Tile {
+    Tile {
+        bm,
+        bn,
+        bk,
+        wm,
+        wn,
+        tm,
+        tn,
+        stages,
     }
 }
+
+/// A production kernel with the whole epilogue, as rows have it unless their family says otherwise.
+pub(super) const PRODUCTION: KernelSpec = KernelSpec {
+    name: "",
+    file: "",
+    summary: "",
+    costs_of: None,
+    role: Role::Production,
+    dtype: DType::F32,
+    arithmetic: Arithmetic::Ffma,
+    tile: tile([1, 1, 1], NO_WARPS, NO_THREADS, 1),
+    threads: 0,
+    dynamic_shared: 0,
+    grid: Grid::Units,
+    epilogue: EpilogueSupport::Fused,
+    split_k: SplitK::Never,
+    partial_sums: 1,
+    tma_boxes: None,
+    pdl: false,
+    d_box: None,
+    blocks_per_multiprocessor: 1,
+    needs: Needs::ANY,
+    may_spill_on: &[],
+};
 
 impl KernelSpec {
-    /// A rung of the ladder: FP32 multiply-adds, any layout, α, β and C.
-    pub const fn rung(
-        number: u32,
-        name: &'static str,
-        file: &'static str,
-        tile: Tile,
-        threads: u32,
-        summary: &'static str,
-    ) -> Self {
+    /// The same where the compiler may spill registers on these compute capabilities.
+    pub(super) const fn spills(self, on: &'static [u32]) -> Self {
         KernelSpec {
-            name,
-            file,
-            summary,
-            role: Role::Rung(number),
-            dtype: DType::F32,
-            arithmetic: Arithmetic::Ffma,
-            tile,
-            threads,
-            dynamic_shared: 0,
-            grid: Grid::Tiles,
-            epilogue: EpilogueSupport::Scaled,
-            split_k: SplitK::Never,
-            chains: 1,
-            tma_boxes: None,
-            waits: false,
-            needs: Needs::ANY,
-            may_spill_on: &[],
-        }
-    }
-
-    /// A production kernel of FP32 multiply-adds with the whole epilogue, any layout, k cut across a cluster where there
-    /// are few tiles.
-    pub(super) const fn ffma(name: &'static str, tile: Tile, threads: u32) -> Self {
-        KernelSpec {
-            role: Role::Production,
-            grid: Grid::Units,
-            epilogue: EpilogueSupport::Fused,
-            split_k: SplitK::Cluster,
-            chains: covers(&tile, threads),
-            ..KernelSpec::rung(
-                0,
-                name,
-                "ffma/ffma_tiled",
-                tile,
-                threads,
-                "FP32 multiply-adds, any layout",
-            )
-        }
-    }
-
-    /// The same with asynchronous copies.
-    pub(super) const fn ffma_pipelined(name: &'static str, tile: Tile, threads: u32, shared: u32) -> Self {
-        KernelSpec {
-            file: "ffma/ffma_pipelined",
-            summary: "FP32 multiply-adds, any layout, asynchronous copies",
-            ..KernelSpec::ffma(name, tile, threads)
-        }
-        .dynamic_shared(shared)
-    }
-
-    /// The same for large problems on Hopper, with warps that only multiply and warps that only load.
-    pub(super) const fn ffma_specialized(name: &'static str, tile: Tile, shared: u32) -> Self {
-        KernelSpec {
-            file: "ffma/ffma_specialized_sm90",
-            summary: "FP32 multiply-adds, any layout, producer and math warps",
-            grid: Grid::Persistent,
-            split_k: SplitK::StreamK,
-            needs: Needs {
-                only_capability: Some(90),
-                ..Needs::ANY
-            },
-            ..KernelSpec::ffma(name, tile, 384)
-        }
-        .dynamic_shared(shared)
-    }
-
-    /// The same for operands that start on 16 bytes, A and B accessed in these ways: the copy engine brings them.
-    pub(super) const fn ffma_copied(name: &'static str, [a, b]: [Access; 2], tile: Tile, shared: u32) -> Self {
-        const fn tma_box(along_k: bool, rows: u32, k: u32) -> TmaBox {
-            if along_k {
-                TmaBox::new(k, rows)
-            } else {
-                TmaBox::new(rows, k)
-            }
-        }
-        const fn only(access: Access) -> &'static [Access] {
-            match access {
-                Access::RowVector => &[Access::RowVector],
-                _ => &[Access::ColVector],
-            }
-        }
-        KernelSpec {
-            summary: "FP32 multiply-adds, TMA, producer and math warps",
-            tma_boxes: Some([
-                tma_box(matches!(a, Access::RowVector), tile.bm, tile.bk),
-                tma_box(matches!(b, Access::ColVector), tile.bn, tile.bk),
-            ]),
-            needs: Needs {
-                only_capability: Some(90),
-                a: only(a),
-                b: only(b),
-                ..Needs::ANY
-            },
-            ..KernelSpec::ffma_specialized(name, tile, shared)
-        }
-    }
-
-    /// The same with one tile a block, which groups of math warps share along k, and k cut across a cluster where there are
-    /// few tiles.
-    pub(super) const fn ffma_grouped(name: &'static str, accesses: [Access; 2], tile: Tile, shared: u32) -> Self {
-        KernelSpec {
-            file: "ffma/ffma_grouped_sm90",
-            summary: "FP32 multiply-adds, TMA, groups of math warps share k",
-            grid: Grid::Units,
-            split_k: SplitK::Cluster,
-            chains: math_groups(&tile),
-            ..KernelSpec::ffma_copied(name, accesses, tile, shared)
-        }
-    }
-
-    /// The same with one tile a block, several blocks a multiprocessor, for an A that is contiguous along k: it stays as it lies.
-    pub(super) const fn ffma_direct(name: &'static str, b: Access, tile: Tile, shared: u32) -> Self {
-        KernelSpec {
-            file: "ffma/ffma_direct_sm90",
-            summary: "FP32 multiply-adds, TMA, A along k as it lies",
-            threads: DIRECT_THREADS,
-            grid: Grid::Units,
-            split_k: SplitK::Never,
-            chains: covers(&tile, DIRECT_THREADS),
-            ..KernelSpec::ffma_copied(name, [Access::RowVector, b], tile, shared)
-        }
-    }
-
-    /// The same for operands that are both contiguous along k, on Hopper: the copy engine brings them as they lie in memory.
-    pub(super) const fn ffma_kmajor(name: &'static str, tile: Tile, shared: u32) -> Self {
-        KernelSpec {
-            file: "ffma/ffma_kmajor_sm90",
-            summary: "FP32 multiply-adds along k, TMA",
-            chains: 2 * math_groups(&tile),
-            tma_boxes: Some([TmaBox::new(tile.bk, tile.bm), TmaBox::new(tile.bk, tile.bn)]),
-            needs: Needs {
-                only_capability: Some(90),
-                a: &[Access::RowVector],
-                b: &[Access::ColVector],
-                ..Needs::ANY
-            },
-            ..KernelSpec::ffma(name, tile, 384)
-        }
-        .dynamic_shared(shared)
-    }
-
-    /// The same for few rows, which a block keeps in shared memory while it is dealt strips of the result.
-    pub(super) const fn ffma_strips(
-        name: &'static str,
-        rows: u32,
-        longest_slice: u32,
-        tile: Tile,
-        shared: u32,
-    ) -> Self {
-        const BOX_K: u32 = 32;
-        let spec = KernelSpec::ffma_kmajor(name, tile, shared);
-        KernelSpec {
-            file: "ffma/ffma_strips_sm90",
-            summary: "FP32 multiply-adds along k, TMA, few rows",
-            grid: Grid::Persistent,
-            split_k: SplitK::WorkQueue(longest_slice),
-            chains: 2 * MATH_WARPS * LANES * tile.tm * tile.tn / (tile.bm * tile.bn),
-            tma_boxes: Some([TmaBox::new(BOX_K, tile.bm), TmaBox::new(BOX_K, tile.bn)]),
-            needs: Needs {
-                max_m: rows,
-                ..spec.needs
-            },
-            ..spec
-        }
-    }
-    /// A kernel that streams B past at most `rows` rows of A. It reads B along k (`b` stored transposed) or along n.
-    pub(super) const fn few_rows(
-        name: &'static str,
-        rows: u32,
-        lines: u32,
-        threads: u32,
-        b: &'static [Access],
-    ) -> Self {
-        KernelSpec {
-            file: "ffma/gemv",
-            split_k: SplitK::Never,
-            chains: LANES, // or more
-            waits: true,
-            summary: "streams B once past a few rows of A",
-            needs: Needs {
-                b,
-                max_m: rows,
-                ..Needs::ANY
-            },
-            ..KernelSpec::ffma(name, Tile::block(rows, lines, 4), threads)
-        }
-    }
-
-    /// A kernel that streams A past at most `cols` columns of B. It reads A along k or (`a` stored transposed) along m.
-    pub(super) const fn few_cols(
-        name: &'static str,
-        cols: u32,
-        lines: u32,
-        threads: u32,
-        a: &'static [Access],
-    ) -> Self {
-        KernelSpec {
-            file: "ffma/gemv",
-            split_k: SplitK::Never,
-            chains: LANES, // or more
-            waits: true,
-            summary: "streams A once past a few columns of B",
-            needs: Needs {
-                a,
-                max_n: cols,
-                ..Needs::ANY
-            },
-            ..KernelSpec::ffma(name, Tile::block(lines, cols, 4), threads)
-        }
-    }
-
-    /// A kernel that multiplies with the tensor cores of any device from compute capability 8.0 on, any layout.
-    pub(super) const fn mma(name: &'static str, arithmetic: Arithmetic, tile: Tile, threads: u32, shared: u32) -> Self {
-        KernelSpec {
-            file: "tensor_core/gemm_tf32x3_mma",
-            summary: "TF32 products by mma.sync, any layout",
-            arithmetic,
-            split_k: SplitK::Never,
-            ..KernelSpec::ffma(name, tile, threads)
-        }
-        .dynamic_shared(shared)
-    }
-
-    /// The same with persistent blocks that share the steps of k equally where tiles do not fill whole waves.
-    pub(super) const fn streaming_k(self) -> Self {
-        KernelSpec {
-            grid: Grid::Persistent,
-            split_k: SplitK::StreamK,
+            may_spill_on: on,
             ..self
         }
     }
 
-    /// The same for another element type.
-    pub const fn dtype(self, dtype: DType) -> Self {
-        KernelSpec { dtype, ..self }
-    }
-
-    /// The same where the compiler is allowed to spill registers on these compute capabilities.
-    pub const fn may_spill_on(self, capabilities: &'static [u32]) -> Self {
+    /// The same with so many portions of k in shared memory.
+    pub(super) const fn stages(self, stages: u32) -> Self {
         KernelSpec {
-            may_spill_on: capabilities,
+            tile: Tile { stages, ..self.tile },
             ..self
         }
     }
+}
 
-    /// The same with this many bytes of dynamic shared memory.
-    pub const fn dynamic_shared(self, bytes: u32) -> Self {
-        KernelSpec {
-            dynamic_shared: bytes,
-            ..self
-        }
+// ---- the ladder ---------------------------------------------------------------------------------------------------
+
+/// The source of each rung.
+const RUNGS: [&str; 14] = [
+    "ladder/sgemm_01_naive",
+    "ladder/sgemm_02_coalesced",
+    "ladder/sgemm_03_shared",
+    "ladder/sgemm_04_l1_register_block",
+    "ladder/sgemm_05_thread_tile_1d",
+    "ladder/sgemm_06_thread_tile_2d",
+    "ladder/sgemm_07_thread_tile_strided",
+    "ladder/sgemm_08_register_cached",
+    "ladder/sgemm_09_quadrants",
+    "ladder/sgemm_10_vectorized",
+    "ladder/sgemm_11_tuned_shared",
+    "ladder/sgemm_12_double_buffered",
+    "ladder/sgemm_13_warp_tiled",
+    "ladder/sgemm_14_async_pipelined",
+];
+
+/// A rung with warp tiles: FP32 multiply-adds, any layout, α, β and C.
+pub(super) const fn warp_rung(
+    number: u32,
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+    summary: &'static str,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, stages);
+    KernelSpec {
+        name,
+        file: RUNGS[number as usize - 1],
+        summary,
+        role: Role::Rung(number),
+        dtype: DType::F32,
+        tile,
+        threads: derived::threads(&tile),
+        grid: Grid::Tiles,
+        epilogue: EpilogueSupport::Scaled,
+        ..PRODUCTION
+    }
+}
+
+/// A rung without warp tiles.
+pub(super) const fn rung(
+    number: u32,
+    name: &'static str,
+    block: [u32; 3],
+    thread: [u32; 2],
+    summary: &'static str,
+) -> KernelSpec {
+    warp_rung(number, name, block, NO_WARPS, thread, 1, summary)
+}
+
+/// The same for FP64.
+pub(super) const fn double_rung(
+    number: u32,
+    name: &'static str,
+    block: [u32; 3],
+    thread: [u32; 2],
+    summary: &'static str,
+) -> KernelSpec {
+    KernelSpec {
+        dtype: DType::F64,
+        ..rung(number, name, block, thread, summary)
+    }
+}
+
+/// A rung with warp tiles whose panels come by asynchronous copies.
+pub(super) const fn async_rung(
+    number: u32,
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+    summary: &'static str,
+) -> KernelSpec {
+    let row = warp_rung(number, name, block, warp, thread, stages, summary);
+    KernelSpec {
+        dynamic_shared: derived::async_ring(&row.tile),
+        ..row
+    }
+}
+
+// ---- FP32 multiply-adds -------------------------------------------------------------------------------------------
+
+/// FP32 multiply-adds, any layout, k cut across a cluster where there are few tiles.
+const FFMA: KernelSpec = KernelSpec {
+    dtype: DType::F32,
+    arithmetic: Arithmetic::Ffma,
+    split_k: SplitK::Cluster,
+    ..PRODUCTION
+};
+
+/// Double-buffered, through registers. Sliced-K: so many groups of warps share the k of a stage.
+pub(super) const fn tiled(name: &'static str, block: [u32; 3], thread: [u32; 2], groups: u32) -> KernelSpec {
+    let tile = tile(block, NO_WARPS, thread, 2);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_tiled",
+        summary: "FP32 multiply-adds, any layout",
+        tile,
+        threads: groups * derived::threads(&tile),
+        partial_sums: groups,
+        ..FFMA
+    }
+}
+
+/// By asynchronous copies, some stages ahead.
+pub(super) const fn pipelined(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_pipelined",
+        summary: "FP32 multiply-adds, any layout, asynchronous copies",
+        tile,
+        threads: derived::threads(&tile),
+        dynamic_shared: derived::pipelined(&tile),
+        ..FFMA
+    }
+}
+
+/// Warp-specialized and persistent, for large problems on Hopper: producer warps load through their registers.
+pub(super) const fn specialized(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_specialized_sm90",
+        summary: "FP32 multiply-adds, any layout, producer and math warps",
+        tile,
+        threads: derived::WARP_SPECIALIZED,
+        dynamic_shared: derived::specialized(&tile),
+        grid: Grid::Persistent,
+        split_k: SplitK::StreamK,
+        needs: Needs {
+            only_capability: Layout::NN.needs().only_capability,
+            ..Needs::ANY
+        },
+        ..FFMA
+    }
+}
+
+/// The same with TMA: producer warps transpose in shared memory what is contiguous along k.
+pub(super) const fn specialized_tma(
+    name: &'static str,
+    layout: Layout,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let row = specialized(name, block, warp, thread, stages);
+    KernelSpec {
+        summary: "FP32 multiply-adds, TMA, producer and math warps",
+        tma_boxes: Some(layout.whole_tiles(&row.tile, row.tile.bk)),
+        needs: layout.needs(),
+        ..row
+    }
+}
+
+/// The same sliced-K, with one tile a block, and k cut across a cluster where there are few tiles.
+pub(super) const fn sliced_k(
+    name: &'static str,
+    layout: Layout,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let row = specialized_tma(name, layout, block, warp, thread, stages);
+    KernelSpec {
+        file: "ffma/ffma_sliced_k_sm90",
+        summary: "FP32 multiply-adds, TMA, groups of math warps share k",
+        dynamic_shared: derived::sliced_k(&row.tile),
+        grid: Grid::Units,
+        split_k: SplitK::Cluster,
+        partial_sums: derived::math_groups(&row.tile),
+        ..row
+    }
+}
+
+/// One tile a block, several blocks a multiprocessor, on Hopper: an A that is contiguous along k is multiplied in place.
+pub(super) const fn direct(
+    name: &'static str,
+    layout: Layout,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_direct_sm90",
+        summary: "FP32 multiply-adds, TMA, A along k in place",
+        tile,
+        threads: derived::DIRECT,
+        dynamic_shared: derived::direct(&tile, layout),
+        split_k: SplitK::Never,
+        partial_sums: derived::direct_groups(&tile),
+        tma_boxes: Some(layout.whole_tiles(&tile, tile.bk)),
+        needs: layout.needs(),
+        ..FFMA
+    }
+}
+
+/// Sliced-K, one tile a block, on Hopper, for operands that are both contiguous along k: TMA brings them, and they are multiplied
+/// in place.
+pub(super) const fn k_major(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_kmajor_sm90",
+        summary: "FP32 multiply-adds along k, TMA",
+        tile,
+        threads: derived::WARP_SPECIALIZED,
+        dynamic_shared: derived::k_major(&tile),
+        partial_sums: derived::k_major_sums(&tile),
+        tma_boxes: Some(Layout::NT.whole_tiles(&tile, tile.bk)),
+        needs: Layout::NT.needs(),
+        ..FFMA
+    }
+}
+
+/// The same with persistent blocks that share the steps of k equally where tiles do not fill whole waves.
+pub(super) const fn k_major_stream_k(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    KernelSpec {
+        grid: Grid::Persistent,
+        split_k: SplitK::StreamK,
+        ..k_major(name, block, warp, thread, stages)
+    }
+}
+
+/// Small m, K-major: a block keeps its slice of A, of at most so much of k, in shared memory and takes strips of the result from
+/// a work queue. A box has what a math warp multiplies of a stage.
+pub(super) const fn small_m(
+    name: &'static str,
+    block: [u32; 3],
+    thread: [u32; 2],
+    stages: u32,
+    longest_slice: u32,
+) -> KernelSpec {
+    let tile = tile(block, NO_WARPS, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_small_m_sm90",
+        summary: "FP32 multiply-adds along k, TMA, few rows",
+        tile,
+        threads: derived::WARP_SPECIALIZED,
+        dynamic_shared: derived::small_m(&tile, longest_slice),
+        grid: Grid::Persistent,
+        split_k: SplitK::WorkQueue(longest_slice),
+        partial_sums: derived::strip_sums(&tile),
+        tma_boxes: Some(Layout::NT.whole_tiles(&tile, tile.bk / derived::MATH_WARPS)),
+        needs: Needs {
+            max_m: tile.bm,
+            ..Layout::NT.needs()
+        },
+        ..FFMA
+    }
+}
+
+// ---- GEMV ---------------------------------------------------------------------------------------------------------
+
+/// Elements that a thread reads at a time.
+const GEMV_K: u32 = 4;
+/// Unit column stride.
+const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
+/// Unit row stride.
+const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
+
+/// Streams one matrix past a few rows, or columns, of the other: all FFMA, lanes share k.
+const fn gemv(name: &'static str, [bm, bn]: [u32; 2], warps: u32) -> KernelSpec {
+    KernelSpec {
+        name,
+        file: "gemv/gemv",
+        dtype: DType::F32,
+        arithmetic: Arithmetic::Ffma,
+        tile: tile([bm, bn, GEMV_K], NO_WARPS, NO_THREADS, 1),
+        threads: warps * derived::WARP,
+        partial_sums: derived::LANE_SUMS,
+        pdl: true,
+        ..PRODUCTION
+    }
+}
+
+const fn few_rows(name: &'static str, block: [u32; 2], warps: u32, b: &'static [Access]) -> KernelSpec {
+    let [max_m, _] = block;
+    KernelSpec {
+        summary: "streams B once past a few rows of A",
+        needs: Needs { b, max_m, ..Needs::ANY },
+        ..gemv(name, block, warps)
+    }
+}
+
+const fn few_cols(name: &'static str, block: [u32; 2], warps: u32, a: &'static [Access]) -> KernelSpec {
+    let [_, max_n] = block;
+    KernelSpec {
+        summary: "streams A once past a few columns of B",
+        needs: Needs { a, max_n, ..Needs::ANY },
+        ..gemv(name, block, warps)
+    }
+}
+
+/// At most BM rows of A; B is stored transposed, so that BN dot products run along k. Tile `[BM, BN]`, then warps.
+pub(super) const fn dot_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
+    few_rows(name, block, warps, ALONG_COLS)
+}
+
+/// At most BM rows of A; rows of B are scaled and added up.
+pub(super) const fn axpy_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
+    few_rows(name, block, warps, ALONG_ROWS)
+}
+
+/// At most BN columns of B; BM dot products run along k, with columns of B kept in registers, or (`panel`) in shared memory.
+pub(super) const fn dot_cols(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
+    few_cols(name, block, warps, ALONG_ROWS)
+}
+
+/// At most BN columns of B; A is stored transposed, and its columns are scaled and added up.
+pub(super) const fn axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
+    few_cols(name, block, warps, ALONG_COLS)
+}
+
+// ---- tensor cores -------------------------------------------------------------------------------------------------
+
+/// On Hopper: TMA brings operands of one layout, wgmma multiplies.
+const fn wgmma(
+    name: &'static str,
+    arithmetic: Arithmetic,
+    layout: Layout,
+    block: [u32; 3],
+    registers: Registers,
+    clusters: Clusters,
+) -> KernelSpec {
+    let tile = tile(block, NO_WARPS, NO_THREADS, 1);
+    let frame = Wgmma::new(arithmetic, layout, &tile, registers, clusters);
+    let stages = frame.stages();
+    let (grid, split_k) = frame.grid();
+    KernelSpec {
+        name,
+        dtype: DType::F32,
+        arithmetic,
+        tile: Tile { stages, ..tile },
+        threads: frame.threads(),
+        dynamic_shared: frame.shared(),
+        grid,
+        split_k,
+        tma_boxes: Some(frame.boxes()),
+        needs: layout.needs(),
+        ..PRODUCTION
+    }
+}
+
+/// Three TF32 products for each FP32 product.
+pub(super) const fn tf32x3(
+    name: &'static str,
+    layout: Layout,
+    block: [u32; 3],
+    registers: Registers,
+    clusters: Clusters,
+) -> KernelSpec {
+    KernelSpec {
+        file: "tensor_core/gemm_tf32x3_sm90",
+        summary: "three TF32 products, TMA and wgmma",
+        ..wgmma(name, Arithmetic::Tf32x3, layout, block, registers, clusters)
+    }
+}
+
+/// One.
+pub(super) const fn tf32(
+    name: &'static str,
+    layout: Layout,
+    block: [u32; 3],
+    registers: Registers,
+    clusters: Clusters,
+) -> KernelSpec {
+    KernelSpec {
+        file: "tensor_core/gemm_tf32_sm90",
+        summary: "one TF32 product, TMA and wgmma",
+        ..wgmma(name, Arithmetic::Tf32, layout, block, registers, clusters)
+    }
+}
+
+/// On any device, any layout: mma.sync.
+pub(super) const fn mma(
+    name: &'static str,
+    arithmetic: Arithmetic,
+    block: [u32; 3],
+    warp: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, NO_THREADS, stages);
+    KernelSpec {
+        name,
+        file: "tensor_core/gemm_tf32x3_mma",
+        summary: "TF32 products by mma.sync, any layout",
+        dtype: DType::F32,
+        arithmetic,
+        tile,
+        threads: derived::threads_of_warps(&tile),
+        dynamic_shared: derived::ring(&tile, DType::F32),
+        ..PRODUCTION
     }
 }

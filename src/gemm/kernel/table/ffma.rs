@@ -1,62 +1,28 @@
 //! FP32 multiply-adds on any device.
 
-use super::super::spec::{KernelSpec, Tile};
+use super::super::spec::KernelSpec;
+use super::families::{pipelined, tiled};
 
+#[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
-    KernelSpec::ffma("ffma_128x256", Tile::block(128, 256, 16).thread(8, 16).stages(2), 256),
-    KernelSpec::ffma("ffma_64x128", Tile::block(64, 128, 16).thread(8, 8).stages(2), 128),
-    KernelSpec::ffma("ffma_64x64", Tile::block(64, 64, 32).thread(8, 8).stages(2), 128),
-    KernelSpec::ffma("ffma_32x128", Tile::block(32, 128, 32).thread(8, 8).stages(2), 128),
-    KernelSpec::ffma("ffma_32x64", Tile::block(32, 64, 32).thread(8, 8).stages(2), 64),
-    KernelSpec::ffma("ffma_16x128", Tile::block(16, 128, 32).thread(8, 8).stages(2), 128),
-    KernelSpec::ffma("ffma_32x32", Tile::block(32, 32, 32).thread(4, 8).stages(2), 64),
-    KernelSpec::ffma("ffma_128x32", Tile::block(128, 32, 32).thread(4, 8).stages(2), 128),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_128x256",
-        Tile::block(128, 256, 16).warp(32, 128).thread(8, 16).stages(3),
-        256,
-        131072,
-    ),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_128x128",
-        Tile::block(128, 128, 16).warp(32, 128).thread(8, 16).stages(3),
-        128,
-        65536,
-    ),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_64x128",
-        Tile::block(64, 128, 16).warp(32, 64).thread(8, 8).stages(3),
-        128,
-        38400,
-    ),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_128x64",
-        Tile::block(128, 64, 16).warp(32, 64).thread(8, 8).stages(3),
-        128,
-        38400,
-    ),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_64x64",
-        Tile::block(64, 64, 16).warp(32, 32).thread(8, 4).stages(4),
-        128,
-        34816,
-    ),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_32x128",
-        Tile::block(32, 128, 16).warp(32, 32).thread(8, 4).stages(4),
-        128,
-        43008,
-    ),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_32x64",
-        Tile::block(32, 64, 16).warp(16, 64).thread(4, 8).stages(4),
-        64,
-        26624,
-    ),
-    KernelSpec::ffma_pipelined(
-        "ffma_pipelined_32x32",
-        Tile::block(32, 32, 32).warp(16, 32).thread(4, 4).stages(4),
-        64,
-        36864,
-    ),
+    // name, [BM, BN, BK], [TM, TN], groups of warps that share k
+    tiled("ffma_128x256", [128, 256, 16], [8, 16], 1),
+    tiled("ffma_64x128",  [64, 128, 16],  [8, 8],  1),
+    tiled("ffma_64x64",   [64, 64, 32],   [8, 8],  2),
+    tiled("ffma_32x128",  [32, 128, 32],  [8, 8],  2),
+    tiled("ffma_32x64",   [32, 64, 32],   [8, 8],  2),
+    tiled("ffma_16x128",  [16, 128, 32],  [8, 8],  4),
+    tiled("ffma_32x32",   [32, 32, 32],   [4, 8],  2),
+    tiled("ffma_128x32",  [128, 32, 32],  [4, 8],  1),
+
+    // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    // (64 × 128 is for GPUs other than Hopper's; there other kernels are faster.)
+    pipelined("ffma_pipelined_128x256", [128, 256, 16], [32, 128], [8, 16], 3),
+    pipelined("ffma_pipelined_128x128", [128, 128, 16], [32, 128], [8, 16], 3),
+    pipelined("ffma_pipelined_64x128",  [64, 128, 16],  [32, 64],  [8, 8],  3),
+    pipelined("ffma_pipelined_128x64",  [128, 64, 16],  [32, 64],  [8, 8],  3),
+    pipelined("ffma_pipelined_64x64",   [64, 64, 16],   [32, 32],  [8, 4],  4),
+    pipelined("ffma_pipelined_32x128",  [32, 128, 16],  [32, 32],  [8, 4],  4),
+    pipelined("ffma_pipelined_32x64",   [32, 64, 16],   [16, 64],  [4, 8],  4),
+    pipelined("ffma_pipelined_32x32",   [32, 32, 32],   [16, 32],  [4, 4],  4),
 ];

@@ -1,198 +1,50 @@
 //! FP32 multiply-adds on Hopper.
 
-use super::super::spec::{KernelSpec, Tile};
-use crate::gemm::operands::Access;
+use super::super::spec::KernelSpec;
+use super::derived::Layout::{NN, NT, TN, TT};
+use super::families::{direct, k_major, k_major_stream_k, sliced_k, small_m, specialized, specialized_tma};
 
+#[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
-    KernelSpec::ffma_strips(
-        "ffma_strips_16_sm90",
-        16,
-        2048,
-        Tile::block(16, 16, 256).thread(8, 8).stages(5),
-        221_296,
-    ),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_16x128_sm90",
-        Tile::block(16, 128, 32).warp(16, 128).thread(8, 8).stages(8),
-        213_136,
-    ),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_32x64_sm90",
-        Tile::block(32, 64, 32).warp(32, 64).thread(8, 8).stages(12),
-        213_200,
-    ),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_32x128_sm90",
-        Tile::block(32, 128, 32).warp(32, 64).thread(8, 8).stages(8),
-        229_520,
-    ),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_64x64_sm90",
-        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(8),
-        196_752,
-    ),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_128x64_sm90",
-        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
-        213_104,
-    ),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_128x128_sm90",
-        Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
-        229_472,
-    ),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_64x64_stream_sm90",
-        Tile::block(64, 64, 32).warp(64, 32).thread(8, 8).stages(8),
-        196_752,
-    )
-    .streaming_k(),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_128x64_stream_sm90",
-        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(6),
-        213_104,
-    )
-    .streaming_k(),
-    KernelSpec::ffma_kmajor(
-        "ffma_kmajor_128x128_stream_sm90",
-        Tile::block(128, 128, 32).warp(64, 32).thread(8, 8).stages(5),
-        229_472,
-    )
-    .streaming_k(),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_128x128_nn_sm90",
-        [Access::RowVector, Access::RowVector],
-        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
-        196_896,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_128x128_nt_sm90",
-        [Access::RowVector, Access::ColVector],
-        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
-        196_896,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_128x128_tn_sm90",
-        [Access::ColVector, Access::RowVector],
-        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
-        196_896,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_128x128_tt_sm90",
-        [Access::ColVector, Access::ColVector],
-        Tile::block(128, 128, 16).warp(64, 64).thread(8, 16).stages(12),
-        196_896,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_64x128_nn_sm90",
-        [Access::RowVector, Access::RowVector],
-        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
-        196_992,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_64x128_tn_sm90",
-        [Access::ColVector, Access::RowVector],
-        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
-        196_992,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_64x128_tt_sm90",
-        [Access::ColVector, Access::ColVector],
-        Tile::block(64, 128, 16).warp(64, 64).thread(8, 16).stages(16),
-        196_992,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_64x64_nn_sm90",
-        [Access::RowVector, Access::RowVector],
-        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
-        197_184,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_64x64_tn_sm90",
-        [Access::ColVector, Access::RowVector],
-        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
-        197_184,
-    ),
-    KernelSpec::ffma_grouped(
-        "ffma_grouped_64x64_tt_sm90",
-        [Access::ColVector, Access::ColVector],
-        Tile::block(64, 64, 16).warp(64, 64).thread(8, 16).stages(24),
-        197_184,
-    ),
-    KernelSpec::ffma_specialized(
-        "ffma_specialized_128x256_sm90",
-        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_488,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x256_nn_sm90",
-        [Access::RowVector, Access::RowVector],
-        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_488,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x256_nt_sm90",
-        [Access::RowVector, Access::ColVector],
-        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_488,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x256_tn_sm90",
-        [Access::ColVector, Access::RowVector],
-        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_488,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x256_tt_sm90",
-        [Access::ColVector, Access::ColVector],
-        Tile::block(128, 256, 16).warp(64, 64).thread(8, 16).stages(4),
-        229_488,
-    ),
-    KernelSpec::ffma_specialized(
-        "ffma_specialized_128x128_sm90",
-        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_184,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x128_nn_sm90",
-        [Access::RowVector, Access::RowVector],
-        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_184,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x128_nt_sm90",
-        [Access::RowVector, Access::ColVector],
-        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_184,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x128_tn_sm90",
-        [Access::ColVector, Access::RowVector],
-        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_184,
-    ),
-    KernelSpec::ffma_copied(
-        "ffma_specialized_128x128_tt_sm90",
-        [Access::ColVector, Access::ColVector],
-        Tile::block(128, 128, 16).warp(64, 32).thread(8, 8).stages(4),
-        131_184,
-    ),
-    KernelSpec::ffma_direct(
-        "ffma_direct_128x32_nn_sm90",
-        Access::RowVector,
-        Tile::block(128, 32, 32).warp(64, 32).thread(8, 8).stages(3),
-        61_496,
-    ),
-    KernelSpec::ffma_direct(
-        "ffma_direct_128x64_nn_sm90",
-        Access::RowVector,
-        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(2),
-        49_192,
-    ),
-    KernelSpec::ffma_direct(
-        "ffma_direct_128x64_nt_sm90",
-        Access::ColVector,
-        Tile::block(128, 64, 32).warp(64, 32).thread(8, 8).stages(2),
-        65_560,
-    ),
+    // name, [BM, BN, BK], [TM, TN], stages, longest slice of k
+    small_m("ffma_small_m_16_sm90", [16, 16, 256], [8, 8], 5, 2048),
+
+    // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    k_major("ffma_kmajor_16x128_sm90",  [16, 128, 32],  [16, 128], [8, 8], 8),
+    k_major("ffma_kmajor_32x64_sm90",   [32, 64, 32],   [32, 64],  [8, 8], 12),
+    k_major("ffma_kmajor_32x128_sm90",  [32, 128, 32],  [32, 64],  [8, 8], 8),
+    k_major("ffma_kmajor_64x64_sm90",   [64, 64, 32],   [64, 32],  [8, 8], 8),
+    k_major("ffma_kmajor_128x64_sm90",  [128, 64, 32],  [64, 32],  [8, 8], 6),
+    k_major("ffma_kmajor_128x128_sm90", [128, 128, 32], [64, 32],  [8, 8], 5),
+    k_major_stream_k("ffma_kmajor_64x64_stream_k_sm90",   [64, 64, 32],   [64, 32], [8, 8], 8),
+    k_major_stream_k("ffma_kmajor_128x64_stream_k_sm90",  [128, 64, 32],  [64, 32], [8, 8], 6),
+    k_major_stream_k("ffma_kmajor_128x128_stream_k_sm90", [128, 128, 32], [64, 32], [8, 8], 5),
+
+    // name, layout, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    sliced_k("ffma_sliced_k_128x128_nn_sm90", NN, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_128x128_nt_sm90", NT, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_128x128_tn_sm90", TN, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_128x128_tt_sm90", TT, [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k("ffma_sliced_k_64x128_nn_sm90",  NN, [64, 128, 16],  [64, 64], [8, 16], 16),
+    sliced_k("ffma_sliced_k_64x128_tn_sm90",  TN, [64, 128, 16],  [64, 64], [8, 16], 16),
+    sliced_k("ffma_sliced_k_64x128_tt_sm90",  TT, [64, 128, 16],  [64, 64], [8, 16], 16),
+    sliced_k("ffma_sliced_k_64x64_nn_sm90",   NN, [64, 64, 16],   [64, 64], [8, 16], 24),
+    sliced_k("ffma_sliced_k_64x64_tn_sm90",   TN, [64, 64, 16],   [64, 64], [8, 16], 24),
+    sliced_k("ffma_sliced_k_64x64_tt_sm90",   TT, [64, 64, 16],   [64, 64], [8, 16], 24),
+
+    // name, layout of those with TMA, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    specialized("ffma_specialized_128x256_sm90", [128, 256, 16], [64, 64], [8, 16], 4),
+    specialized_tma("ffma_specialized_128x256_nn_sm90", NN, [128, 256, 16], [64, 64], [8, 16], 4),
+    specialized_tma("ffma_specialized_128x256_nt_sm90", NT, [128, 256, 16], [64, 64], [8, 16], 4),
+    specialized_tma("ffma_specialized_128x256_tn_sm90", TN, [128, 256, 16], [64, 64], [8, 16], 4),
+    specialized_tma("ffma_specialized_128x256_tt_sm90", TT, [128, 256, 16], [64, 64], [8, 16], 4),
+    specialized("ffma_specialized_128x128_sm90", [128, 128, 16], [64, 32], [8, 8], 4),
+    specialized_tma("ffma_specialized_128x128_nn_sm90", NN, [128, 128, 16], [64, 32], [8, 8], 4),
+    specialized_tma("ffma_specialized_128x128_tn_sm90", TN, [128, 128, 16], [64, 32], [8, 8], 4),
+    specialized_tma("ffma_specialized_128x128_tt_sm90", TT, [128, 128, 16], [64, 32], [8, 8], 4),
+
+    // name, layout, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    direct("ffma_direct_128x32_nn_sm90", NN, [128, 32, 32], [64, 32], [8, 8], 3),
+    direct("ffma_direct_128x64_nn_sm90", NN, [128, 64, 32], [64, 32], [8, 8], 2),
+    direct("ffma_direct_128x64_nt_sm90", NT, [128, 64, 32], [64, 32], [8, 8], 2),
 ];

@@ -1,17 +1,30 @@
-//! The kernel table. A kernel is one `.cu` file and one row here (or several rows, where one file is instantiated with
+//! The kernel table. A kernel is one `.cu` file and one line here (or several lines, where one file is instantiated with
 //! several tiles): planning, launching, tests, benchmarks and reports walk this table and keep no list of their own.
+//!
+//! A line says what only its author can know: name, layout, tile, stages. `families` fills in what the kernels of a family
+//! have in common, and `derived` what follows from the rest.
 
+mod derived;
 mod families;
 mod ffma;
 mod ffma_sm90;
 mod gemv;
+mod half;
 mod ladder;
 mod tensor_core;
 
 use super::spec::KernelSpec;
 use crate::error::{Error, Result};
 
-const GROUPS: [&[KernelSpec]; 5] = [ladder::ROWS, gemv::ROWS, ffma::ROWS, tensor_core::ROWS, ffma_sm90::ROWS];
+const GROUPS: [&[KernelSpec]; 7] = [
+    ladder::ROWS,
+    gemv::ROWS,
+    ffma::ROWS,
+    tensor_core::ROWS,
+    ffma_sm90::ROWS,
+    half::F16,
+    half::BF16,
+];
 
 const ROWS: usize = {
     let (mut rows, mut group) = (0, 0);

@@ -1,0 +1,268 @@
+// Strict FP32 GEMM for Hopper: products of one short wave of tiles, in any layout.
+//
+// The main loop of ffma_specialized_sm90.cu, 8 × 16 outputs a thread, comes to 87 % of the issue slots; but a tile of eight such
+// warps, 128 × 256, is too large for a result of 1024 × 1024, which has 32 of them, and smaller outputs a thread read more
+// shared memory for an FFMA. Here the tile is smaller and the outputs of a thread are not: a group of one, two or four warps
+// covers the tile, and two, four or eight groups take turns in the stages of k. When k is done, the sums of the groups are
+// added up through shared memory.
+//
+//   tile        warps a group   groups   stages
+//   128 × 128   4               2        12
+//   64 × 128    2               4        16
+//   64 × 64     1               8        24
+//
+// One tile a block, and where tiles are few, a cluster of split_k blocks cuts the k of each, adds up through distributed shared
+// memory, and every block stores its share. Sums are always added in the order of groups and blocks: the same bits every time.
+//
+// Operands. As in ffma_specialized_sm90.cu, by TMA, and transposed in shared memory by producer warps where they are contiguous
+// along k. Two warps that share a scheduler do not run alike, and each group has stages of its own, so what lies ready has to
+// last for a group that runs ahead: with two stages a group the main loop reached 77 % of the FFMA's peak, with four 81 %. Since no tile
+// follows the first, the sums can take the room of the stages when these are done, and 192 KB are stages.
+// Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP: 32 FLOP a byte, 21, and 16.
+#include "../epilogue/epilogue.cuh"
+#include "../epilogue/partial_sums.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/tiles.cuh"
+#include "copied_tile.cuh"
+#include "lanes.cuh"
+#include "thread_tile.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+namespace ffma_gemm {
+
+template <int BM, int BN, int STAGES, int AHEAD, bool A_TRANSPOSED, bool B_TRANSPOSED>
+struct SlicedK {
+    static constexpr int BK = 16;
+    static constexpr int LM = 8, LN = 4, TM = 8, TN = 16;
+    using Thread = ThreadTile<LM, LN, TM, TN>;
+    using TileA = CopiedTile<BM, BK, A_TRANSPOSED>;
+    using TileB = CopiedTile<BN, BK, B_TRANSPOSED>;
+    static constexpr int kWarpsN = BN / Thread::kWarpN;
+    static constexpr int kGroupWarps = BM / Thread::kWarpM * kWarpsN;   // warps that cover the tile once
+    static constexpr int kMathWarps = 8, kGroups = kMathWarps / kGroupWarps;
+    static constexpr int kMathThreads = kMathWarps * kWarp, kGroupThreads = kGroupWarps * kWarp;
+    static constexpr int kProducerWarps = 4, kProducers = kProducerWarps * kWarp;
+    static constexpr int kThreads = kMathThreads + kProducers;
+    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;   // with 72 the producers would spill
+    static constexpr int kArrivals = A_TRANSPOSED || B_TRANSPOSED ? kWarp : 1;   // every lane that transposed, or the one that asked
+    static constexpr int kMathBarrier = 1;                      // the math warps' own
+    static constexpr int kPieces = TM * TN / (kVector * kVector);     // 4 × 4 outputs of a thread
+    static constexpr int kEach = kPieces / kGroups;             // that it stores
+    static_assert(kGroups * kGroupWarps == kMathWarps && kPieces % kGroups == 0, "groups fill the block and share the tile");
+    static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
+    static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is transposed has been asked for, into stages of its own");
+    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
+                  "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
+
+    struct Stage {
+        float a[BK][BM];
+        float b[BK][BN];
+    };
+    struct Shared {
+        union {
+            Stage stages[STAGES];
+            float4 sums[kGroups][kEach][kVector][kMathThreads];   // after the last stage
+        };
+        uint64_t full[STAGES], empty[STAGES], raw[STAGES];
+    };
+    static constexpr int kSharedBytes = sizeof(Shared);
+    static_assert(kSharedBytes <= kSharedLimit, "what a block may have");
+
+    static __device__ __forceinline__ WorkUnit work_of(const GemmArgs& args) {
+        return work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
+    }
+
+    static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& map_a, const CUtensorMap& map_b) {
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];
+        Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+        if (threadIdx.x == kMathThreads) {
+            ptx::tma_prefetch_descriptor(&map_a);
+            ptx::tma_prefetch_descriptor(&map_b);
+            for (int stage = 0; stage < STAGES; ++stage) {
+                ptx::mbarrier_init(&shared.full[stage], kArrivals);
+                ptx::mbarrier_init(&shared.raw[stage], 1);
+                ptx::mbarrier_init(&shared.empty[stage], kGroupWarps);
+            }
+            ptx::fence_mbarrier_init();
+        }
+        __syncthreads();
+        ptx::wait_for_previous_kernels();   // one of them may repack an operand
+        if (threadIdx.x >= kMathThreads) {
+            ptx::registers_decrease_to<kProducerRegisters>();
+            produce(args, shared, threadIdx.x - kMathThreads, map_a, map_b);
+        } else {
+            ptx::registers_increase_to<kMathRegisters>();
+            multiply(args, shared, threadIdx.x);
+        }
+    }
+
+    // ---- load ----
+
+    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread, const CUtensorMap& map_a,
+                                                   const CUtensorMap& map_b) {
+        constexpr uint32_t kBytesA = sizeof(Stage::a), kBytesB = sizeof(Stage::b);
+        constexpr uint32_t kRawBytes = (A_TRANSPOSED ? kBytesA : 0) + (B_TRANSPOSED ? kBytesB : 0);
+        const int warp = thread / kWarp, lane = thread % kWarp;
+        const WorkUnit work = work_of(args);
+        const BatchCoordinates at_a(args, args.a, work.batch), at_b(args, args.b, work.batch);
+        const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
+        Ring<STAGES> ask{warp, 1}, turn{warp, 0};   // the first round is free
+        int asked = warp;
+        const auto ask_next = [&] {
+            if (asked < steps) {
+                ptx::mbarrier_wait(&shared.empty[ask.stage], ask.parity);
+                if (lane == 0) {
+                    uint64_t* full = &shared.full[ask.stage];
+                    uint64_t* raw = &shared.raw[ask.stage];
+                    Stage& stage = shared.stages[ask.stage];
+                    if (kRawBytes > 0) ptx::mbarrier_arrive_expect_bytes(raw, kRawBytes);
+                    if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
+                    else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
+                    const int k = work.k_begin + asked * BK;
+                    TileA::copy(stage.a[0], map_a, A_TRANSPOSED ? raw : full, work.row, k, at_a);
+                    TileB::copy(stage.b[0], map_b, B_TRANSPOSED ? raw : full, work.col, k, at_b);
+                }
+                ask.advance(kProducerWarps);
+                asked += kProducerWarps;
+            }
+        };
+        if (kRawBytes == 0) {
+#pragma unroll 1
+            while (asked < steps) ask_next();
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < AHEAD; ++i) ask_next();
+#pragma unroll 1
+            for (int step = warp; step < steps; step += kProducerWarps) {
+                ptx::mbarrier_wait(&shared.raw[turn.stage], turn.parity);
+                Stage& stage = shared.stages[turn.stage];
+                if (A_TRANSPOSED && B_TRANSPOSED) CopiedTile<BM + BN, BK, true>::transpose(stage.a[0], lane);   // B's bands follow A's
+                else if (A_TRANSPOSED) TileA::transpose(stage.a[0], lane);
+                else TileB::transpose(stage.b[0], lane);
+                ptx::fence_async_proxy();   // before TMA writes here again
+                ptx::mbarrier_arrive(&shared.full[turn.stage]);
+                turn.advance(kProducerWarps);
+                ask_next();
+            }
+        }
+    }
+
+    // ---- compute ----
+
+    static __device__ __forceinline__ int first_row(int warp, int lane) {
+        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
+    }
+    static __device__ __forceinline__ int first_col(int warp, int lane) {
+        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
+    }
+
+    static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
+        const int warp = thread / kWarp, lane = thread % kWarp, group = warp / kGroupWarps;
+        const int row = first_row(warp % kGroupWarps, lane), col = first_col(warp % kGroupWarps, lane);
+        const WorkUnit work = work_of(args);
+        const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
+        Thread tile;
+        tile.clear();
+        Ring<STAGES> cursor{group, 0};
+        if (group < steps)
+            multiply_stages<TileA, TileB, BK>(tile, shared, cursor, (steps - group + kGroups - 1) / kGroups, row, col, lane,
+                                              [](Ring<STAGES>& cursor) { cursor.advance(kGroups); });
+        store(tile, args, shared, ptx::recompute(thread));
+    }
+
+    // ---- store ----
+
+    static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int thread) {
+        ptx::named_barrier_sync(kMathBarrier, kMathThreads);   // all have read the last stages
+        float4* mine = &shared.sums[thread / kGroupThreads][0][0][thread % kGroupThreads];
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece)
+#pragma unroll
+            for (int i = 0; i < kVector; ++i)
+                mine[(piece / kGroups * kVector + i) * kMathThreads + piece % kGroups * kGroupThreads] =
+                    tile.quad(piece / (TN / kVector) * kVector, piece % (TN / kVector) * kVector + i);
+        ptx::named_barrier_sync(kMathBarrier, kMathThreads);
+        const WorkUnit work = work_of(args);
+        const Epilogue epilogue(args, work.batch);
+        if (args.split_k == 1) {
+#pragma unroll 1
+            for (int i = 0; i < kEach; ++i) {
+                float4 q[kVector];
+                sum_groups(shared, i, thread, q);
+                store_piece(args, epilogue, work, i, thread, q);
+            }
+            return;
+        }
+#pragma unroll 1
+        for (int i = 0; i < kEach; ++i) {
+            float4 q[kVector];
+            sum_groups(shared, i, thread, q);
+#pragma unroll
+            for (int j = 0; j < kVector; ++j) shared.sums[0][i][j][thread] = q[j];
+        }
+        ptx::cluster_sync();
+        const int slice = static_cast<int>(ptx::cluster_rank());
+        // Shares are whole warps' pieces.
+        const int last = kEach * kMathWarps * (slice + 1) / args.split_k, lane = thread % kWarp;
+#pragma unroll 1
+        for (int unit = kEach * kMathWarps * slice / args.split_k + thread / kWarp; unit < last; unit += kMathWarps) {
+            const int i = unit / kMathWarps, of = unit % kMathWarps * kWarp + lane;
+            float4 q[kVector];
+            sum_over_cluster<kVector, kMathThreads, 1>(&shared.sums[0][i][0][of], args.split_k, q);
+            store_piece(args, epilogue, work, i, of, q);
+        }
+        ptx::cluster_sync();   // no block leaves while another reads its sums
+    }
+
+    static __device__ __forceinline__ void sum_groups(const Shared& shared, int i, int thread, float4 (&q)[kVector]) {
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) q[j] = shared.sums[0][i][j][thread];
+#pragma unroll
+        for (int group = 1; group < kGroups; ++group)
+#pragma unroll
+            for (int j = 0; j < kVector; ++j) add(q[j], shared.sums[group][i][j][thread]);
+    }
+
+    // Stores 4 × 4 outputs: the i-th piece of a thread, where all threads of a block are counted as parts of the tile.
+    static __device__ __forceinline__ void store_piece(const GemmArgs& args, const Epilogue& epilogue, const WorkUnit& work, int i,
+                                                       int thread, const float4 (&q)[kVector]) {
+        const int piece = i * kGroups + thread / kGroupThreads, warp = thread % kGroupThreads / kWarp, lane = thread % kWarp;
+        const int row = first_row(warp, lane) + Thread::row(piece / (TN / kVector) * kVector);
+        const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVector) * kVector);
+        float4 rows[kVector];
+        rows_of_transposed_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
+        epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
+    }
+};
+
+}  // namespace ffma_gemm
+
+// NAME, then the tile: BM, BN, stages, how many of them a producer warp asks for before it transposes the first, whether A and
+// whether B is contiguous along k and has to be transposed in shared memory. The tensor maps are of rank 5: the contiguous
+// dimension, the other one, and three of the batch. A box has BK elements of k, and all rows of the tile.
+#define FFMA_SLICED_K(NAME, ...)                                                                                     \
+    enum : int { NAME##_shared = ffma_gemm::SlicedK<__VA_ARGS__>::kSharedBytes };                                    \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::SlicedK<__VA_ARGS__>::kThreads), 1)                     \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                       \
+             const __grid_constant__ CUtensorMap map_b) {                                                            \
+        ffma_gemm::SlicedK<__VA_ARGS__>::run(args, map_a, map_b);                                                    \
+    }
+
+FFMA_SLICED_K(ffma_sliced_k_128x128_nn_sm90, 128, 128, 12, 1, true, false)
+FFMA_SLICED_K(ffma_sliced_k_128x128_nt_sm90, 128, 128, 12, 1, true, true)
+FFMA_SLICED_K(ffma_sliced_k_128x128_tn_sm90, 128, 128, 12, 1, false, false)
+FFMA_SLICED_K(ffma_sliced_k_128x128_tt_sm90, 128, 128, 12, 1, false, true)
+FFMA_SLICED_K(ffma_sliced_k_64x128_nn_sm90, 64, 128, 16, 3, true, false)
+FFMA_SLICED_K(ffma_sliced_k_64x128_tn_sm90, 64, 128, 16, 3, false, false)
+FFMA_SLICED_K(ffma_sliced_k_64x128_tt_sm90, 64, 128, 16, 3, false, true)
+FFMA_SLICED_K(ffma_sliced_k_64x64_nn_sm90, 64, 64, 24, 1, true, false)
+FFMA_SLICED_K(ffma_sliced_k_64x64_tn_sm90, 64, 64, 24, 1, false, false)
+FFMA_SLICED_K(ffma_sliced_k_64x64_tt_sm90, 64, 64, 24, 1, false, true)
+
+#endif  // sm_90a

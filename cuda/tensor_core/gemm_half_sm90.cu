@@ -1,0 +1,554 @@
+// GEMM of 16-bit operands (f16, bf16) on Hopper: TMA brings tiles, wgmma multiplies them, TMA takes the result away.
+//
+// wgmma reads both operands from shared memory and takes 16-bit ones K-major or MN-major alike, as their descriptors say. So NN,
+// NT, TN and TT are the same kernel: nothing is transposed, converted or passed through registers. Of the two operands one is R,
+// on wgmma's 64-wide side (BM rows a block), the other is S, on its N side (BN rows):
+//
+//   R = A, S = B                  most tiles
+//   R = B, S = A ("swapped")      few rows: the weights fill the 64-wide side, the block computes Dᵀ
+//
+//   producer     one warp, one thread of it: asks for the tiles of the next stages
+//   consumers    a warpgroup for each 64 rows of R, by all rows of S: multiply, then the epilogue
+//
+// A stage has 64 of k: 128 bytes a row, the width of the swizzle. full[slot] counts the bytes that arrive, empty[slot] the warps
+// that have read them. The producer runs ahead of the consumers into the next tile, so that copies go on while a tile ends.
+//
+// 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from TMA and gives
+// 16 KB of R and twice 32 KB of S: 128 KB, what it can move in that time. Clusters of two share the tile of S: each
+// block asks for one half, which both get. From the L2 come 32 KB a stage and block instead of 48.
+//
+// Smaller tiles are for problems with few of them; a cluster of split_k blocks may cut k. Tiles of 64 leave room for two blocks
+// on a multiprocessor, one of which multiplies while the other's tile ends.
+//
+// The end of a tile. Sums are scaled and rounded, pass through shared memory (stmatrix; 16 rows of a box at a time, in two buffers) and
+// are stored by TMA, which goes on while the next tile is multiplied. Where D is FP32 or its rows do not start on 16 bytes, and
+// where the block computes Dᵀ, threads store their sums themselves. With more of an epilogue than α, values pass by in parts, so
+// that there is one copy of its code: 128 copies took longer to fetch than to execute.
+//
+// Sums stay in the tensor core for all of k. Products are exact; Inf and NaN pass through as IEEE says.
+//
+// Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
+//   pair kernels    clusters of 2, any number of them
+//   others          split_k 1: clusters of 1, any number; split_k > 1: clusters of split_k and exactly one a tile
+// Tensor maps of A and B. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
+// stride is 0; args.batch_dims[0] must be 1), 128-byte swizzle, zero fill, box 64 elements wide by
+//   R: BM rows if K-major, 64 (of k) if MN-major        S: BN / PAIR rows if K-major, 64 (of k) if MN-major
+// and of D, where it has the operands' type and d_access is kRowVector: BOX × 16 elements, swizzled over BOX · 2 bytes.
+
+#include <cuda.h>
+
+#include "../epilogue/half.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../ptx/half.cuh"
+#include "../ptx/machine.cuh"
+#include "../ptx/memory.cuh"
+#include "../ptx/wgmma_half.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+namespace {
+
+constexpr int BK = 64;
+constexpr int kStepK = 16;                   // k of one wgmma
+constexpr int kLine = 128;                   // bytes of a line of a tile: the swizzle's width
+constexpr int kBox = 64;                     // rows of an MN-major box
+constexpr int kConsumerRows = 64;            // rows of R a consumer warpgroup
+constexpr int kWarpgroup = 128, kWarpgroupWarps = 4;
+constexpr int kChunk = 16;                   // bytes that the swizzle moves as one
+constexpr int kTileAlign = 1024;             // the swizzle's period
+constexpr int kRegisters = 65536;            // of a multiprocessor
+constexpr int kSharedBytes = 228 * 1024;     // of a multiprocessor
+constexpr int kSharedReserved = 1024;        // of it for each block
+constexpr int kConsumerBarrier = 1, kStartBarrier = 2;
+constexpr int kStagingBuffers = 2;           // of a warp
+// TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
+constexpr int kWholeRows = 8;
+constexpr int kMostStages = 12;
+
+// Orientation of an operand in memory: K-major rows, or "MN-major" (consecutive rows are neighbours).
+enum class Major { kK, kRows };
+
+template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_>
+struct Config {
+    static constexpr Half TYPE = TYPE_;
+    static constexpr int BM = BM_;                     // rows of R a block
+    static constexpr int BN = BN_;                     // rows of S a block
+    static constexpr Major R_MAJOR = R_MAJOR_, S_MAJOR = S_MAJOR_;
+    static constexpr bool SWAPPED = SWAPPED_;          // R is B, S is A, the sums are those of Dᵀ
+    static constexpr int PAIR = PAIR_;                 // blocks of a cluster that share a tile of S; 1: clusters cut k
+    static constexpr int BLOCKS = BLOCKS_;             // that fit on a multiprocessor
+    static constexpr int SUMS = BN / 2;                // a consumer thread's share of 64 × BN
+
+    static constexpr int WARPS = BM / kConsumerRows * kWarpgroupWarps;   // of consumers
+    static constexpr int CONSUMERS = WARPS * kWarp;
+    // Registers are redistributed by whole warpgroups, so the producer then has three idle warps beside it.
+    static constexpr bool DEALS = BLOCKS == 1;
+    static constexpr int THREADS = CONSUMERS + (DEALS ? kWarpgroup : kWarp);
+    static constexpr int CONSUMER_REGISTERS = 224, PRODUCER_REGISTERS = 56;
+    static_assert(!DEALS || CONSUMER_REGISTERS * CONSUMERS + PRODUCER_REGISTERS * kWarpgroup <= kRegisters,
+                  "a block's registers fit into a multiprocessor");
+
+    static constexpr int R_BYTES = BM * kLine, S_BYTES = BN * kLine;
+    static constexpr int STAGE_BYTES = R_BYTES + S_BYTES;
+
+    // Columns of D that are stored together. Blocks of a cluster that cuts k share the end of a tile out among them by boxes.
+    static constexpr int BOX = PAIR == 1 ? 16 : BN % 64 == 0 ? 64 : 32;
+    static constexpr int BOX_BYTES = kFragmentRows * BOX * 2;
+    static constexpr int STAGING_BYTES = SWAPPED ? 0 : WARPS * kStagingBuffers * BOX_BYTES;
+    static constexpr int BARRIER_BYTES = 256;
+    static constexpr int LIMIT = kSharedBytes / BLOCKS - kSharedReserved;
+    static constexpr int FIT = (LIMIT - STAGING_BYTES - BARRIER_BYTES) / STAGE_BYTES;
+    static constexpr int STAGES = FIT < kMostStages ? FIT : kMostStages;
+    static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int SHARED_BYTES = RING_BYTES + STAGING_BYTES + BARRIER_BYTES;
+    static_assert(2 * STAGES * 8 <= BARRIER_BYTES, "barriers fit");
+    static_assert(STAGES >= 3, "copies are under way while a stage is read and another is given back");
+    static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
+    static_assert(S_BYTES % kTileAlign == 0 && RING_BYTES % kTileAlign == 0 && BOX_BYTES % 512 == 0,
+                  "every tile and box starts on a period of its swizzle");
+    static_assert((BN / PAIR) % (S_MAJOR == Major::kK ? 8 : kBox) == 0, "a block's share of S is whole boxes");
+    static_assert(SWAPPED || BN % BOX == 0, "boxes do not reach into the next tile");
+    static_assert(RING_BYTES >= BM * BN * 4, "the ring holds a block's sums when clusters cut k");
+    static_assert(!(SWAPPED && PAIR > 1), "swapped tiles are for few rows");
+
+    // Values that pass through the epilogue at a time.
+    static constexpr int PART = SUMS % 32 == 0 ? 32 : SUMS % 16 == 0 ? 16 : SUMS % 8 == 0 ? 8 : 4;
+    static_assert(SWAPPED || PART % (BOX / 2) == 0, "a part is whole boxes");
+};
+
+// Position in the ring, and the parity of the phase that the slot is in.
+template <int SLOTS>
+struct Ring {
+    int slot = 0;
+    uint32_t phase = 0;
+    __device__ __forceinline__ void advance() {
+        if (++slot == SLOTS) {
+            slot = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+template <typename CONFIG>
+struct Shared {
+    char* base;   // aligned to kTileAlign
+
+    __device__ __forceinline__ char* r(int slot) const { return base + slot * CONFIG::STAGE_BYTES; }
+    __device__ __forceinline__ char* s(int slot) const { return r(slot) + CONFIG::R_BYTES; }
+    __device__ __forceinline__ uint32_t staging(int warp, int buffer) const {
+        return ptx::shared_address(base) + CONFIG::RING_BYTES + (warp * kStagingBuffers + buffer) * CONFIG::BOX_BYTES;
+    }
+    __device__ __forceinline__ uint64_t* full(int slot) const {
+        return reinterpret_cast<uint64_t*>(base + CONFIG::RING_BYTES + CONFIG::STAGING_BYTES) + slot;
+    }
+    __device__ __forceinline__ uint64_t* empty(int slot) const { return full(CONFIG::STAGES + slot); }
+};
+
+// The tiles of this launch in the order in which clusters take them, and this block's part of each.
+template <typename CONFIG>
+struct Work {
+    int units_r, tiles_s;        // a unit is PAIR tiles of R, one a block
+    int group;                   // units of R that are walked together
+    int unit, step, units;       // this cluster's current unit, how far apart its units are, all units
+    int rank;                    // of this block in its cluster
+    int k_begin, k_end;
+
+    __device__ __forceinline__ explicit Work(const GemmArgs& args) {
+        const int rows_r = CONFIG::SWAPPED ? args.n : args.m, rows_s = CONFIG::SWAPPED ? args.m : args.n;
+        const int tiles_r = (rows_r + CONFIG::BM - 1) / CONFIG::BM;
+        units_r = (tiles_r + CONFIG::PAIR - 1) / CONFIG::PAIR;
+        tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;
+        group = min(max(args.group_m, 1), units_r);
+        units = units_r * tiles_s * args.batch;
+        rank = static_cast<int>(ptx::cluster_rank());
+        unit = static_cast<int>(ptx::cluster_index());
+        step = static_cast<int>(ptx::cluster_count());
+        k_begin = 0;
+        k_end = args.k;
+        if (cut()) {
+            k_begin = min(rank * args.k_slice, args.k);
+            k_end = min(k_begin + args.k_slice, args.k);
+        }
+    }
+    // Whether the blocks of the cluster have slices of k; the plan gave each cluster exactly one tile then.
+    static __device__ __forceinline__ bool cut() { return CONFIG::PAIR == 1 && ptx::cluster_size() > 1; }
+    __device__ __forceinline__ bool more() const { return unit < units; }
+    __device__ __forceinline__ void next() { unit += step; }
+    __device__ __forceinline__ int stages() const { return (k_end - k_begin + BK - 1) / BK; }
+
+    // First row of R and S of this block's tile, and the matrix of the batch.
+    __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
+        if (tiles_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
+            batch = 0;
+            row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::BM;
+            row_s = 0;
+            return;
+        }
+        const int per_matrix = units_r * tiles_s;
+        batch = unit / per_matrix;
+        const int index = unit - batch * per_matrix;
+        const int per_group = group * tiles_s;
+        const int first = index / per_group * group;
+        const int height = min(group, units_r - first);
+        const int inside = index % per_group;
+        int tile_r = first + inside % height;
+        if (CONFIG::PAIR > 1) tile_r = tile_r * CONFIG::PAIR + rank;
+        row_r = tile_r * CONFIG::BM;
+        row_s = inside / height * CONFIG::BN;
+    }
+};
+
+// ---- load ------------------------------------------------------------------------------------------------------
+
+// One operand's part of a stage: `ROWS` rows from `row`, 64 of k. SHARED_BY blocks receive it.
+template <Major MAJOR, int ROWS, int SHARED_BY>
+__device__ __forceinline__ void load_tile(char* tile, const CUtensorMap& map, uint64_t* full, int row, int k,
+                                          const BatchCoordinates& at) {
+    constexpr uint16_t kAll = (1 << SHARED_BY) - 1;
+    constexpr int kBoxRows = MAJOR == Major::kK ? ROWS : kBox;
+#pragma unroll
+    for (int first = 0; first < ROWS; first += kBoxRows) {
+        const int x = MAJOR == Major::kK ? k : row + first, y = MAJOR == Major::kK ? row + first : k;
+        if constexpr (SHARED_BY == 1) {
+            ptx::tma_load_5d(tile + first * kLine, &map, full, x, y, at.x, at.y, at.z);
+        } else {
+            ptx::tma_load_5d_multicast(tile + first * kLine, &map, full, kAll, x, y, at.x, at.y, at.z);
+        }
+    }
+}
+
+template <typename CONFIG>
+__device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& r_map, const CUtensorMap& s_map,
+                                        const Shared<CONFIG>& shared, Work<CONFIG> work) {
+    constexpr int kShare = CONFIG::BN / CONFIG::PAIR;
+    const int share = CONFIG::PAIR > 1 ? work.rank * kShare : 0;
+    const GemmOperand& r = CONFIG::SWAPPED ? args.b : args.a;
+    const GemmOperand& s = CONFIG::SWAPPED ? args.a : args.b;
+    Ring<CONFIG::STAGES> ring;
+    for (; work.more(); work.next()) {
+        int row_r, row_s, batch;
+        work.locate(row_r, row_s, batch);
+        const BatchCoordinates br(args, r, batch), bs(args, s, batch);
+        for (int k = work.k_begin; k < work.k_end; k += BK) {
+            ptx::mbarrier_wait(shared.empty(ring.slot), ring.phase ^ 1);
+            uint64_t* full = shared.full(ring.slot);
+            ptx::mbarrier_arrive_expect_bytes(full, CONFIG::STAGE_BYTES);
+            load_tile<CONFIG::R_MAJOR, CONFIG::BM, 1>(shared.r(ring.slot), r_map, full, row_r, k, br);
+            load_tile<CONFIG::S_MAJOR, kShare, CONFIG::PAIR>(shared.s(ring.slot) + share * kLine, s_map, full, row_s + share,
+                                                             k, bs);
+            ring.advance();
+        }
+    }
+}
+
+// ---- compute ---------------------------------------------------------------------------------------------------
+
+template <Major MAJOR>
+__device__ __forceinline__ uint64_t descriptor(const char* tile) {
+    const uint32_t shared = ptx::shared_address(tile);
+    return MAJOR == Major::kK ? ptx::wgmma_descriptor_swizzle128(shared) : ptx::wgmma_descriptor_swizzle128_rows(shared);
+}
+
+// From one step of k to the next, in the descriptor's unit of 16 bytes.
+template <Major MAJOR>
+constexpr uint64_t kStepOf = (MAJOR == Major::kK ? kStepK * 2 : kStepK * kLine) / kChunk;
+
+template <typename CONFIG>
+struct Consumer {
+    const Shared<CONFIG>& shared;
+    Ring<CONFIG::STAGES> ring;
+    uint64_t r, s;        // descriptors of this warpgroup's rows of R, and of S, in the first slot
+    uint32_t emptied;     // of lanes that tell the blocks whose copies write here: the first slot's barrier there
+    int lane;
+
+    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, int warp, int lane_) : shared(shared_), lane(lane_) {
+        r = descriptor<CONFIG::R_MAJOR>(shared.r(0) + warp / kWarpgroupWarps * kConsumerRows * kLine);
+        s = descriptor<CONFIG::S_MAJOR>(shared.s(0));
+        emptied = CONFIG::PAIR > 1 && lane < CONFIG::PAIR ? ptx::cluster_address(shared.empty(0), lane) : 0;
+    }
+
+    // Gives a stage back.
+    __device__ __forceinline__ void release(int slot) const {
+        if constexpr (CONFIG::PAIR > 1) {
+            if (lane < CONFIG::PAIR) ptx::mbarrier_arrive_cluster(emptied + slot * static_cast<uint32_t>(sizeof(uint64_t)));
+        } else {
+            if (lane == 0) ptx::mbarrier_arrive(shared.empty(slot));
+        }
+    }
+
+    // The sums over the next `stages` stages; none where a slice is beyond the end of k. One group of wgmma is under way while
+    // the next stage is waited for.
+    __device__ __forceinline__ void accumulate(float (&sum)[CONFIG::SUMS], int stages) {
+#pragma unroll
+        for (int i = 0; i < CONFIG::SUMS; ++i) sum[i] = 0.0f;
+        if (stages == 0) return;
+        ptx::wgmma_pin(sum);
+        int before = 0;
+#pragma unroll 1
+        for (int stage = 0; stage < stages; ++stage) {
+            ptx::mbarrier_wait(shared.full(ring.slot), ring.phase);
+            const uint64_t at = ring.slot * (CONFIG::STAGE_BYTES / kChunk);
+            ptx::wgmma_fence();
+#pragma unroll
+            for (int step = 0; step < BK / kStepK; ++step) {
+                ptx::wgmma_half<CONFIG::TYPE, CONFIG::R_MAJOR == Major::kRows, CONFIG::S_MAJOR == Major::kRows>(
+                    sum, r + at + step * kStepOf<CONFIG::R_MAJOR>, s + at + step * kStepOf<CONFIG::S_MAJOR>, true);
+            }
+            ptx::wgmma_commit();
+            ptx::wgmma_wait<1>();
+            if (stage > 0) release(before);
+            before = ring.slot;
+            ring.advance();
+        }
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(sum);
+        release(before);
+    }
+};
+
+// ---- store -----------------------------------------------------------------------------------------------------
+
+// Where a warp's results go: through its staging buffers and TMA, or from registers.
+template <typename CONFIG>
+struct Output {
+    const GemmArgs& args;
+    const CUtensorMap& map;
+    const Shared<CONFIG>& shared;
+    int warp, lane;
+    bool mapped;      // the map describes D
+    int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the other
+
+    __device__ __forceinline__ Output(const GemmArgs& args_, const CUtensorMap& map_, const Shared<CONFIG>& shared_, int warp_,
+                                      int lane_)
+        : args(args_),
+          map(map_),
+          shared(shared_),
+          warp(warp_),
+          lane(lane_),
+          mapped(!CONFIG::SWAPPED && args_.d_type == kElementOf<CONFIG::TYPE> && args_.d_access == kRowVector &&
+                 args_.n % kWholeRows == 0) {}
+
+    // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
+    template <int COUNT>
+    __device__ __forceinline__ void store(const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue,
+                                          const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
+        if constexpr (CONFIG::SWAPPED) {   // 16 columns of D
+            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x);
+        } else if (mapped) {
+#pragma unroll
+            for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, x, first);
+        } else {
+            epilogue.store(args, row + lane / 4, col + lane % 4 * 2, x);
+        }
+    }
+
+    // Waits until TMA has read what it was given.
+    __device__ __forceinline__ void finish() const {
+        if (!CONFIG::SWAPPED && lane == 0) ptx::bulk_wait_read<0>();
+    }
+
+private:
+    // The box whose first value is x[first]. Its 16-byte chunks are where the map's swizzle expects them: within 128 bytes of a
+    // row and row % 8, 64 bytes and row / 2 % 4, or 32 bytes and row / 4 % 2.
+    template <int COUNT>
+    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT], int first) {
+        constexpr int kRowBytes = CONFIG::BOX * 2, kChunks = kRowBytes / kChunk;
+        const uint32_t staging = shared.staging(warp, buffer);
+        const int line = lane % kFragmentRows, half = lane / kFragmentRows, permuted = line * kRowBytes / kLine % kChunks;
+        if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
+        __syncwarp();
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; chunk += 2) {
+            const int i = first + chunk * 4;
+            ptx::store_matrices(staging + line * kRowBytes + ((chunk + half) ^ permuted) * kChunk,
+                                ptx::round_pair<CONFIG::TYPE>(x[i], x[i + 1]), ptx::round_pair<CONFIG::TYPE>(x[i + 2], x[i + 3]),
+                                ptx::round_pair<CONFIG::TYPE>(x[i + 4], x[i + 5]),
+                                ptx::round_pair<CONFIG::TYPE>(x[i + 6], x[i + 7]));
+        }
+        ptx::fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) {
+            if (row < args.m && col < args.n) ptx::tma_store_5d(&map, staging, col, row, at.x, at.y, at.z);
+            ptx::bulk_commit();
+        }
+        buffer = (buffer + 1) % kStagingBuffers;
+    }
+};
+
+// `x` is what this warp's threads have of its 16 rows of R and of rows of S from row_s on: epilogue and store.
+template <typename CONFIG, int COUNT>
+__device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CONFIG>& output,
+                                                const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue,
+                                                const BatchCoordinates& at, int row_r, int row_s, float (&x)[COUNT]) {
+    const int row = CONFIG::SWAPPED ? row_s : row_r, col = CONFIG::SWAPPED ? row_r : row_s;
+    const int group = output.lane / 4, pair = output.lane % 4 * 2;
+    epilogue.apply(args, row + (CONFIG::SWAPPED ? pair : group), col + (CONFIG::SWAPPED ? group : pair), x);
+    output.store(epilogue, at, row, col, x);
+}
+
+// The end of a tile. row_r: the first of the warp's 16 rows of R.
+template <typename CONFIG>
+__device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& output, int row_r, int row_s, int batch,
+                                       float (&sum)[CONFIG::SUMS]) {
+    const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED> epilogue(args, batch);
+    const BatchCoordinates at(args, args.d, batch);
+    if (epilogue.bare(args)) {
+        epilogue.scale(sum);
+        output.store(epilogue, at, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
+        return;
+    }
+    in_turn<CONFIG::PART>(sum, [&](int part, float (&x)[CONFIG::PART]) {
+        apply_and_store<CONFIG>(args, output, epilogue, at, row_r, row_s + part * CONFIG::PART * 2, x);
+    });
+}
+
+// The blocks of the cluster hold the sums of the slices of k: each adds up its shares of them, in the order of k, and stores
+// those. A share is 16 columns of D, or, swapped, 8 rows.
+template <typename CONFIG>
+__device__ __forceinline__ void reduce_and_finish(const GemmArgs& args, const Shared<CONFIG>& shared, Output<CONFIG>& output,
+                                                  int rank, int row_r, int row_s, int batch,
+                                                  const float (&sum)[CONFIG::SUMS]) {
+    constexpr int kVector = 4, kShare = CONFIG::SWAPPED ? 1 : CONFIG::BOX / kFragmentColumns;   // in vectors of 8 rows of S
+    ptx::named_barrier_sync(kConsumerBarrier, CONFIG::CONSUMERS);   // the other warpgroup may still read the ring
+    float4* mine = reinterpret_cast<float4*>(shared.base) + ptx::recompute(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < CONFIG::SUMS / kVector; ++i)
+        mine[i * CONFIG::CONSUMERS] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    ptx::cluster_sync();
+    const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED> epilogue(args, batch);
+    const BatchCoordinates at(args, args.d, batch);
+    const int slices = static_cast<int>(ptx::cluster_size());
+#pragma unroll 1
+    for (int first = rank * kShare; first < CONFIG::SUMS / kVector; first += slices * kShare) {
+        float x[kShare * kVector] = {};
+#pragma unroll 8
+        for (int slice = 0; slice < slices; ++slice) {
+            const uint32_t theirs = ptx::cluster_address(mine + first * CONFIG::CONSUMERS, slice);
+#pragma unroll
+            for (int i = 0; i < kShare; ++i) {
+                const float4 part = ptx::load_cluster_vector(theirs + i * CONFIG::CONSUMERS * sizeof(float4));
+                x[4 * i] += part.x;
+                x[4 * i + 1] += part.y;
+                x[4 * i + 2] += part.z;
+                x[4 * i + 3] += part.w;
+            }
+        }
+        apply_and_store<CONFIG>(args, output, epilogue, at, row_r, row_s + first * kFragmentColumns, x);
+    }
+}
+
+// ---- the kernel ------------------------------------------------------------------------------------------------
+
+template <typename CONFIG>
+__device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map,
+                                     const CUtensorMap& d_map) {
+    extern __shared__ __align__(kTileAlign) char memory[];
+    const Shared<CONFIG> shared{memory};
+    const Work<CONFIG> work(args);
+    const CUtensorMap& r_map = CONFIG::SWAPPED ? b_map : a_map;
+    const CUtensorMap& s_map = CONFIG::SWAPPED ? a_map : b_map;
+    const int warp = __shfl_sync(kWholeWarp, threadIdx.x / kWarp, 0);   // uniform, and known to be
+    const int lane = threadIdx.x % kWarp;
+    const bool cut = Work<CONFIG>::cut();
+
+    if (warp == CONFIG::WARPS) {
+        if (lane == 0) {
+            ptx::tma_prefetch_descriptor(&r_map);
+            ptx::tma_prefetch_descriptor(&s_map);
+            if (!CONFIG::SWAPPED) ptx::tma_prefetch_descriptor(&d_map);
+            for (int slot = 0; slot < CONFIG::STAGES; ++slot) {
+                ptx::mbarrier_init(shared.full(slot), 1);
+                ptx::mbarrier_init(shared.empty(slot), CONFIG::WARPS * CONFIG::PAIR);
+            }
+            ptx::fence_mbarrier_init();
+            ptx::fence_async_proxy();
+        }
+        __syncwarp();
+    }
+    // All may use the barriers from here on, those of both blocks if they share tiles. The warp that made them goes on and
+    // asks for the first tiles.
+    if constexpr (CONFIG::PAIR > 1) {
+        ptx::cluster_sync();
+    } else if (warp == CONFIG::WARPS) {
+        ptx::named_barrier_arrive(kStartBarrier, CONFIG::THREADS);
+    } else {
+        ptx::named_barrier_sync(kStartBarrier, CONFIG::THREADS);
+    }
+    ptx::wait_for_previous_kernels();   // while the last of them ended, this one got ready
+
+    if (warp >= CONFIG::WARPS) {
+        if constexpr (CONFIG::DEALS) ptx::registers_decrease_to<CONFIG::PRODUCER_REGISTERS>();
+        if (warp == CONFIG::WARPS && lane == 0) {
+            produce<CONFIG>(args, r_map, s_map, shared, work);
+            ptx::let_next_kernel_start();   // all of this block's copies are under way
+        }
+        __syncwarp();
+        if (cut) ptx::cluster_sync();
+    } else {
+        if constexpr (CONFIG::DEALS) ptx::registers_increase_to<CONFIG::CONSUMER_REGISTERS>();
+        Consumer<CONFIG> consumer(shared, warp, lane);
+        Output<CONFIG> output(args, d_map, shared, warp, lane);
+        for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
+            int row_r, row_s, batch;
+            mine.locate(row_r, row_s, batch);
+            row_r += warp * kFragmentRows;
+            float sum[CONFIG::SUMS];
+            consumer.accumulate(sum, mine.stages());
+            if (cut) {
+                reduce_and_finish<CONFIG>(args, shared, output, mine.rank, row_r, row_s, batch, sum);
+            } else {
+                finish<CONFIG>(args, output, row_r, row_s, batch, sum);
+            }
+        }
+        output.finish();
+    }
+    if (CONFIG::PAIR > 1 || cut) ptx::cluster_sync();   // another block may still write to this one's shared memory, or read it
+}
+
+}  // namespace
+
+// TILE, rows of R, rows of S, orientation of R and of S, swapped, blocks that share S, blocks a multiprocessor. Names give the
+// tile of D, m × n.
+#define GEMM_HALF_SM90_OF(NAME, ...)                                                                                   \
+    enum : int { NAME##_shared = Config<__VA_ARGS__>::SHARED_BYTES };                                                  \
+    extern "C" __global__ void __launch_bounds__(Config<__VA_ARGS__>::THREADS, Config<__VA_ARGS__>::BLOCKS)            \
+        NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap a_map,                         \
+             const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap d_map) {                   \
+        gemm<Config<__VA_ARGS__>>(args, a_map, b_map, d_map);                                                          \
+    }
+#define GEMM_HALF_SM90(TILE, ...)                                                                                      \
+    GEMM_HALF_SM90_OF(gemm_f16_sm90_##TILE, Half::kF16, __VA_ARGS__)                                                   \
+    GEMM_HALF_SM90_OF(gemm_bf16_sm90_##TILE, Half::kBF16, __VA_ARGS__)
+
+// Large problems: clusters of two blocks, neighbours along m, that share each tile of B.
+GEMM_HALF_SM90(128x256_2cta_nt, 128, 256, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x256_2cta_nn, 128, 256, Major::kK, Major::kRows, false, 2, 1)
+GEMM_HALF_SM90(128x256_2cta_tn, 128, 256, Major::kRows, Major::kRows, false, 2, 1)
+GEMM_HALF_SM90(128x256_2cta_tt, 128, 256, Major::kRows, Major::kK, false, 2, 1)
+// Widths that divide the weights of common models into whole waves: 14336 = 64 · 224 = 128 · 112.
+GEMM_HALF_SM90(128x224_2cta_nt, 128, 224, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x112_nt, 128, 112, Major::kK, Major::kK, false, 1, 1)
+
+// Fewer tiles: a cluster of split_k blocks cuts k.
+GEMM_HALF_SM90(128x128_nt, 128, 128, Major::kK, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(128x128_nn, 128, 128, Major::kK, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x128_tn, 128, 128, Major::kRows, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x128_tt, 128, 128, Major::kRows, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(64x64_nt, 64, 64, Major::kK, Major::kK, false, 1, 2)
+GEMM_HALF_SM90(64x64_nn, 64, 64, Major::kK, Major::kRows, false, 1, 2)
+GEMM_HALF_SM90(64x64_tn, 64, 64, Major::kRows, Major::kRows, false, 1, 2)
+GEMM_HALF_SM90(64x64_tt, 64, 64, Major::kRows, Major::kK, false, 1, 2)
+
+// Few rows: the weights are R.
+GEMM_HALF_SM90(8x64_nt, 64, 8, Major::kK, Major::kK, true, 1, 2)
+GEMM_HALF_SM90(16x64_nt, 64, 16, Major::kK, Major::kK, true, 1, 2)
+GEMM_HALF_SM90(32x64_nt, 64, 32, Major::kK, Major::kK, true, 1, 2)
+GEMM_HALF_SM90(128x64_nt, 64, 128, Major::kK, Major::kK, true, 1, 2)
+GEMM_HALF_SM90(16x64_nn, 64, 16, Major::kRows, Major::kK, true, 1, 2)
+GEMM_HALF_SM90(32x64_nn, 64, 32, Major::kRows, Major::kK, true, 1, 2)
+
+#endif  // sm_90a

@@ -1,0 +1,148 @@
+//! The operations of a step by kind, each by itself.
+
+use super::{bytes, FixedLlama, Heads, Layer};
+use crate::decode::parts::Part;
+use crate::weights::random_input;
+use candle_core::{bail, Module, Result, Tensor, D};
+use std::rc::Rc;
+
+type OfModel = Box<dyn Fn(&FixedLlama) -> Result<Tensor>>;
+type OfLayer = Box<dyn Fn(&FixedLlama, &Layer) -> Result<Tensor>>;
+
+impl FixedLlama {
+    /// The operations of a step at this position, by kind, in order. Each works on random numbers of the right shape; the one that
+    /// writes the cache writes such numbers there.
+    ///
+    /// # Errors
+    ///
+    /// Those of candle.
+    pub(in crate::decode) fn parts(self: &Rc<Self>, position: &Tensor) -> Result<Vec<Part>> {
+        let Heads { queries, keys, width } = self.heads;
+        let (dtype, device) = (self.tables.cos.dtype(), self.tables.cos.device());
+        let (inputs, capacity) = (self.words.hidden_size(), self.tables.places.dim(0)?);
+        let inner = self
+            .layers
+            .first()
+            .map_or(Ok(0), |layer| layer.mlp.up().weight().dim(0))?;
+        let random = |name: &str, shape: &[usize]| random_input(name, shape, dtype, device);
+        let (x, hidden) = (random("x", &[1, inputs])?, random("hidden", &[1, inner])?);
+        let context = random("context", &[1, queries * width])?;
+        let all_heads = random("heads", &[queries + 2 * keys, 1, 1, width])?;
+        let new = random("new", &[2 * keys, 1, width])?;
+        let query = random("query", &[keys, queries / keys, width])?;
+        let scores = random("scores", &[keys, queries / keys, capacity])?;
+        let logits = random("logits", &[1, self.words.embeddings().dim(0)?])?;
+        let here = Rc::new(self.tables.here(position, self.heads)?);
+
+        let once = |name, bytes, run: OfModel| {
+            let model = self.clone();
+            Part {
+                name,
+                operations: 1,
+                bytes,
+                run: Box::new(move || run(&model)),
+            }
+        };
+        let each = |name, bytes: &dyn Fn(&Layer) -> usize, run: OfLayer| {
+            let model = self.clone();
+            Part {
+                name,
+                operations: self.layers.len(),
+                bytes: self.layers.iter().map(bytes).sum(),
+                run: Box::new(move || {
+                    let results = model.layers.iter().map(|layer| run(&model, layer));
+                    let last = results.reduce(|before, result| before.and(result));
+                    last.unwrap_or_else(|| bail!("a model without layers"))
+                }),
+            }
+        };
+        let none = |_: &Layer| 0;
+        let half_of_cache = |layer: &Layer| bytes(&layer.cache) / 2;
+        let (scale, at, token) = (1.0 / (width as f64).sqrt(), position.clone(), position.zeros_like()?);
+        let x = Rc::new(x);
+        let with_x = |run: fn(&Layer, &Tensor) -> Result<Tensor>| -> OfLayer {
+            let x = x.clone();
+            Box::new(move |_, layer| run(layer, &x))
+        };
+        Ok(vec![
+            once(
+                "word",
+                bytes(self.words.embeddings()) / self.words.embeddings().dim(0)?.max(1),
+                Box::new(move |model| model.words.forward(&token)),
+            ),
+            once(
+                "what is looked up",
+                0,
+                Box::new(move |model| Ok(model.tables.here(&at, model.heads)?.mask)),
+            ),
+            each(
+                "norm",
+                &|layer| bytes(layer.norm.weight()),
+                with_x(|layer, x| layer.norm.forward(x)),
+            ),
+            each(
+                "queries, keys, values",
+                &|layer| bytes(layer.qkv.weight()),
+                with_x(|layer, x| layer.qkv.forward(x)),
+            ),
+            each("rotation", &none, {
+                let here = here.clone();
+                Box::new(move |_, _| candle_nn::rotary_emb::rope(&all_heads, &here.cos, &here.sin))
+            }),
+            each("cache", &none, {
+                let here = here.clone();
+                Box::new(move |_, layer| {
+                    layer.cache.scatter_set(&here.place, &new, 1)?;
+                    Ok(new.clone())
+                })
+            }),
+            each("scores", &half_of_cache, {
+                Box::new(move |model, layer| {
+                    let gemm = model.gemm.clone().alpha(scale).c(&here.mask, 1.0);
+                    gemm.matmul(&query, &layer.cache.narrow(0, 0, keys)?.t()?)
+                })
+            }),
+            each("softmax", &none, {
+                let scores = scores.clone();
+                Box::new(move |_, _| candle_nn::ops::softmax_last_dim(&scores))
+            }),
+            each(
+                "values",
+                &half_of_cache,
+                Box::new(move |model, layer| model.gemm.matmul(&scores, &layer.cache.narrow(0, keys, keys)?)),
+            ),
+            each("output of the attention", &|layer| bytes(layer.output.weight()), {
+                let x = x.clone();
+                Box::new(move |_, layer| layer.output.forward_residual(&context, &x))
+            }),
+            each(
+                "norm",
+                &|layer| bytes(layer.mlp_norm.weight()),
+                with_x(|layer, x| layer.mlp_norm.forward(x)),
+            ),
+            each(
+                "gate",
+                &|layer| bytes(layer.mlp.gate().weight()),
+                with_x(|layer, x| layer.mlp.gate().forward(x)),
+            ),
+            each("up", &|layer| bytes(layer.mlp.up().weight()), {
+                let (x, hidden) = (x.clone(), hidden.clone());
+                Box::new(move |_, layer| layer.mlp.up().forward_gated(&x, &hidden))
+            }),
+            each("down", &|layer| bytes(layer.mlp.down().weight()), {
+                let x = x.clone();
+                Box::new(move |_, layer| layer.mlp.down().forward_residual(&hidden, &x))
+            }),
+            once("norm", bytes(self.norm.weight()), {
+                let x = x.clone();
+                Box::new(move |model| model.norm.forward(&x))
+            }),
+            once(
+                "head",
+                bytes(self.head.weight()),
+                Box::new(move |model| model.head.forward(&x)),
+            ),
+            once("likeliest word", 0, Box::new(move |_| logits.argmax(D::Minus1))),
+        ])
+    }
+}

@@ -1,0 +1,183 @@
+//! Products of 16-bit numbers on tensor cores, with sums in FP32. Every kernel stands here twice, for `f16` and for `bf16`: one
+//! template makes both, and they cost the same.
+
+use super::super::spec::{Arithmetic, Grid, KernelSpec, Needs, Side, SplitK, TmaBox};
+use super::derived;
+use super::derived::Layout::{self, NN, NT, TN, TT};
+use super::families::{tile, NO_THREADS, NO_WARPS, PRODUCTION};
+use crate::gemm::operands::{Access, DType};
+
+/// Portion of k of every kernel.
+const BK: u32 = 64;
+/// Elements of 128 bytes: what a row of a box has, so that its chunks are swizzled.
+const SWIZZLED: u32 = 64;
+/// Rows of a box of D: those of a warp's fragment.
+const D_ROWS: u32 = 16;
+
+/// Barriers of a kernel for Hopper, and what aligns its ring.
+const BARRIERS: u32 = 256;
+/// Boxes of D that a warp fills in turn.
+const BUFFERS: u32 = 2;
+/// Threads of the producer warp.
+const PRODUCER: u32 = derived::WARP;
+/// The same where registers are dealt between it and consumers, which whole warpgroups do.
+const PRODUCER_WARPGROUP: u32 = 4 * derived::WARP;
+/// Bytes of an element.
+const BYTES: u32 = DType::F16.size() as u32;
+
+/// A kernel of this type with the costs of another, which is itself for the second type.
+const fn half(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    [bm, bn, stages]: [u32; 3],
+    threads: u32,
+) -> KernelSpec {
+    KernelSpec {
+        name,
+        costs_of: match dtype {
+            DType::F16 => Some(costs),
+            _ => None,
+        },
+        dtype,
+        arithmetic: Arithmetic::Half,
+        tile: tile([bm, bn, BK], NO_WARPS, NO_THREADS, stages),
+        threads,
+        ..PRODUCTION
+    }
+}
+
+/// Any layout, on any device: mma.sync.
+const fn mma(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], warp: [u32; 2]) -> KernelSpec {
+    let [bm, bn, stages] = block;
+    let tile = tile([bm, bn, BK], warp, NO_THREADS, stages);
+    KernelSpec {
+        file: "tensor_core/gemm_half_mma",
+        summary: "16-bit products by mma.sync, any layout",
+        tile,
+        dynamic_shared: derived::ring(&tile, dtype),
+        ..half(name, costs, dtype, block, derived::threads_of_warps(&tile))
+    }
+}
+
+/// The boxes in which A and B come: along k where that is how they lie, along the other dimension where not. Of columns that
+/// two blocks share, each brings one half.
+const fn boxes(layout: Layout, bm: u32, bn: u32) -> [TmaBox; 2] {
+    [
+        TmaBox::new(SWIZZLED, if layout.a_along_k() { bm } else { BK }),
+        TmaBox::new(SWIZZLED, if layout.b_along_k() { bn } else { BK }),
+    ]
+}
+
+/// On Hopper: TMA brings boxes of A and B, wgmma multiplies them, TMA stores boxes of D of so many columns (0: threads store).
+const fn wgmma(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    layout: Layout,
+    block: [u32; 3],
+    d_columns: u32,
+    [consumers, blocks]: [u32; 2],
+) -> KernelSpec {
+    let [bm, bn, stages] = block;
+    let staging = consumers * 4 * BUFFERS * D_ROWS * d_columns * BYTES;
+    let producer = if consumers > 1 { PRODUCER_WARPGROUP } else { PRODUCER };
+    KernelSpec {
+        file: "tensor_core/gemm_half_sm90",
+        summary: "16-bit products, TMA and wgmma",
+        dynamic_shared: stages * (bm + bn) * BK * BYTES + staging + BARRIERS,
+        grid: Grid::Persistent,
+        split_k: SplitK::Cluster,
+        blocks_per_multiprocessor: blocks,
+        tma_boxes: Some(boxes(layout, bm, bn)),
+        d_box: match d_columns {
+            0 => None,
+            columns => Some(TmaBox::new(columns, D_ROWS)),
+        },
+        needs: layout.needs(),
+        ..half(name, costs, dtype, block, consumers * 4 * derived::WARP + producer)
+    }
+}
+
+/// The same with 2-CTA clusters, whose blocks share columns of B.
+const fn shared(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    layout: Layout,
+    block: [u32; 3],
+    d_columns: u32,
+    consumers: [u32; 2],
+) -> KernelSpec {
+    let [bm, bn, _] = block;
+    KernelSpec {
+        grid: Grid::Clusters(Side::M),
+        split_k: SplitK::Never,
+        tma_boxes: Some(boxes(layout, bm, bn / 2)),
+        ..wgmma(name, costs, dtype, layout, block, d_columns, consumers)
+    }
+}
+
+/// Few rows: mma.sync with the weights straight from memory.
+const fn gemv(name: &'static str, costs: &'static str, dtype: DType, [bm, bn]: [u32; 2]) -> KernelSpec {
+    /// Elements that a thread reads at once.
+    const VECTOR: u32 = 16 / BYTES;
+    const WARPS: u32 = 8;
+    const ROWS: &[Access] = &[Access::RowVector];
+    const COLS: &[Access] = &[Access::ColVector];
+    KernelSpec {
+        file: "gemv/gemv_half",
+        summary: "streams B once past a few rows of A, 16 bits",
+        pdl: true,
+        tile: tile([bm, bn, VECTOR], NO_WARPS, NO_THREADS, 1),
+        needs: Needs {
+            a: ROWS,
+            b: COLS,
+            max_m: bm,
+            ..Needs::ANY
+        },
+        ..half(name, costs, dtype, [bm, bn, 1], WARPS * derived::WARP)
+    }
+}
+
+/// Both types of a family's kernels. The costs are those of the second.
+macro_rules! both {
+    ($f16:ident, $bf16:ident, $($make:ident($kind:literal, $name:literal, $($argument:expr),*),)*) => {
+        pub(super) const $f16: &[KernelSpec] =
+            &[$($make(concat!($kind, "_f16_", $name), concat!($kind, "_bf16_", $name), DType::F16, $($argument),*),)*];
+        pub(super) const $bf16: &[KernelSpec] =
+            &[$($make(concat!($kind, "_bf16_", $name), concat!($kind, "_bf16_", $name), DType::BF16, $($argument),*),)*];
+    };
+}
+
+both! { F16, BF16,
+    // tile and stages, warp tile
+    mma("gemm", "mma_128x128", [128, 128, 3], [64, 32]),
+    mma("gemm", "mma_64x64", [64, 64, 3], [32, 32]),
+    mma("gemm", "mma_16x64", [16, 64, 4], [16, 16]),
+    // layout, tile and stages, columns of a box of D, warpgroups that multiply and blocks a multiprocessor
+    shared("gemm", "sm90_128x256_2cta_nt", NT, [128, 256, 4], 64, [2, 1]),
+    shared("gemm", "sm90_128x256_2cta_nn", NN, [128, 256, 4], 64, [2, 1]),
+    shared("gemm", "sm90_128x256_2cta_tn", TN, [128, 256, 4], 64, [2, 1]),
+    shared("gemm", "sm90_128x256_2cta_tt", TT, [128, 256, 4], 64, [2, 1]),
+    shared("gemm", "sm90_128x224_2cta_nt", NT, [128, 224, 4], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x112_nt", NT, [128, 112, 7], 16, [2, 1]),
+    wgmma("gemm", "sm90_128x128_nt", NT, [128, 128, 6], 16, [2, 1]),
+    wgmma("gemm", "sm90_128x128_nn", NN, [128, 128, 6], 16, [2, 1]),
+    wgmma("gemm", "sm90_128x128_tn", TN, [128, 128, 6], 16, [2, 1]),
+    wgmma("gemm", "sm90_128x128_tt", TT, [128, 128, 6], 16, [2, 1]),
+    wgmma("gemm", "sm90_64x64_nt", NT, [64, 64, 6], 16, [1, 2]),
+    wgmma("gemm", "sm90_64x64_nn", NN, [64, 64, 6], 16, [1, 2]),
+    wgmma("gemm", "sm90_64x64_tn", TN, [64, 64, 6], 16, [1, 2]),
+    wgmma("gemm", "sm90_64x64_tt", TT, [64, 64, 6], 16, [1, 2]),
+    wgmma("gemm", "sm90_8x64_nt", NT, [8, 64, 12], 0, [1, 2]),
+    wgmma("gemm", "sm90_16x64_nt", NT, [16, 64, 11], 0, [1, 2]),
+    wgmma("gemm", "sm90_32x64_nt", NT, [32, 64, 9], 0, [1, 2]),
+    wgmma("gemm", "sm90_16x64_nn", NN, [16, 64, 11], 0, [1, 2]),
+    wgmma("gemm", "sm90_32x64_nn", NN, [32, 64, 9], 0, [1, 2]),
+    wgmma("gemm", "sm90_128x64_nt", NT, [128, 64, 4], 0, [1, 2]),
+    // tile
+    gemv("gemv", "m8_n8", [8, 8]),
+    gemv("gemv", "m8_n16", [8, 16]),
+    gemv("gemv", "m16_n8", [16, 8]),
+}

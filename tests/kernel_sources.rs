@@ -1,0 +1,410 @@
+//! What the table derives is what the CUDA sources say: threads, shared memory, partial sums, tiles and TMA boxes of every kernel. Needs
+//! nvcc but no GPU, and neither a build with `cuda`: it compiles assertions.
+
+use candle_sgemm::gemm::kernel::spec::{Role, SplitK, TmaBox};
+use candle_sgemm::gemm::{Access, KernelSpec, TABLE};
+use candle_sgemm::transpose;
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+/// How sources make kernels: a macro with its parameters, the type that it makes a kernel of (`C` below), and what that says of the
+/// row, by the names of [`facts`]. What is not named here the macro's kernels do not have.
+struct Family {
+    made_by: &'static str,
+    of: &'static str,
+    says: &'static [(&'static str, &'static str)],
+}
+
+/// Boxes of kernels for which TMA brings whole tiles: BK along k, all rows of the tile across.
+macro_rules! whole_tiles {
+    ($a_along_k:literal, $b_along_k:literal, $($more:tt)*) => {
+        &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "C::BK"), $($more)*
+            ("a_along_k", $a_along_k), ("b_along_k", $b_along_k),
+            ("a_inner", concat!($a_along_k, " ? C::BK : BM")), ("a_outer", concat!($a_along_k, " ? BM : C::BK")),
+            ("b_inner", concat!($b_along_k, " ? C::BK : BN")), ("b_outer", concat!($b_along_k, " ? BN : C::BK")),
+        ]
+    };
+}
+
+/// Register operand R and shared operand S of the frame for wgmma.
+#[rustfmt::skip]
+const WGMMA: &[(&str, &str)] = &[
+    ("bm", "SWAPPED ? BS : BR"), ("bn", "SWAPPED ? BR : BS"), ("bk", "BK"), ("partial_sums", "1"), ("threads", "C::THREADS"),
+    ("stages", "C::STAGES"), ("a_along_k", "(SWAPPED ? S_MAJOR : MAJOR) == Major::kK"), ("b_along_k", "(SWAPPED ? MAJOR : S_MAJOR) == Major::kK"),
+    ("a_inner", "BK"), ("b_inner", "BK"),
+    ("a_outer", "SWAPPED ? (S_MAJOR == Major::kK ? BS / MULTICAST : kBox<float>) : MAJOR == Major::kK ? BR : kBox<float>"),
+    ("b_outer", "SWAPPED ? (MAJOR == Major::kK ? BR : kBox<float>) : S_MAJOR == Major::kK ? BS / MULTICAST : kBox<float>"),
+];
+
+#[rustfmt::skip]
+const FAMILIES: &[Family] = &[
+    Family {
+        made_by: "ASYNC_PIPELINED(NAME, BM, BN, BK, WM, WN, TM, TN, STAGES)",
+        of: "AsyncPipelined<BM, BN, BK, WM, WN, TM, TN, STAGES>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "WM"), ("wn", "WN"), ("tm", "TM"), ("tn", "TN"), ("stages", "STAGES"),
+            ("partial_sums", "1"), ("threads", "C::kThreads"),
+        ],
+    },
+    Family {
+        made_by: "FFMA_TILED(NAME, BM, BN, BK, LM, TM, TN, WARPS_K, BLOCKS)",
+        of: "ffma_gemm::Tiled<BM, BN, BK, LM, TM, TN, WARPS_K>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("tm", "TM"), ("tn", "TN"),
+            ("partial_sums", "C::kThreads / C::kGroup"), ("threads", "C::kThreads"),
+        ],
+    },
+    Family {
+        made_by: "FFMA_PIPELINED(NAME, BLOCKS, BM, BN, BK, WM, WN, TM, TN, STAGES)",
+        of: "ffma_gemm::Pipelined<BM, BN, BK, WM, WN, TM, TN, STAGES>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "WM"), ("wn", "WN"), ("tm", "TM"), ("tn", "TN"), ("stages", "STAGES"),
+            ("partial_sums", "1"), ("threads", "C::kThreads"),
+        ],
+    },
+    Family {
+        made_by: "FFMA_LOADED(NAME, BM, BN, TM, TN)",
+        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "C::BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"),
+            ("tm", "TM"), ("tn", "TN"), ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+        ],
+    },
+    Family {
+        made_by: "FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)",
+        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>",
+        says: whole_tiles!(
+            "A_TRANSPOSED", "B_TRANSPOSED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
+            ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+        ),
+    },
+    Family {
+        made_by: "FFMA_SLICED_K(NAME, BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED)",
+        of: "ffma_gemm::SlicedK<BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED>",
+        says: whole_tiles!(
+            "A_TRANSPOSED", "B_TRANSPOSED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
+            ("stages", "STAGES"), ("partial_sums", "C::kGroups"), ("threads", "C::kThreads"),
+        ),
+    },
+    Family {
+        made_by: "FFMA_DIRECT(NAME, BLOCKS, BM, BN, GROUPS, STAGES, B_TRANSPOSED, ...)",
+        of: "ffma_gemm::Direct<BM, BN, GROUPS, STAGES, B_TRANSPOSED, __VA_ARGS__>",
+        says: whole_tiles!(
+            "true", "B_TRANSPOSED", ("wm", "C::kWarpM"), ("wn", "C::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
+            ("stages", "STAGES"), ("partial_sums", "C::kWarps / C::kGroupWarps"), ("threads", "C::kThreads"),
+        ),
+    },
+    Family {
+        made_by: "FFMA_KMAJOR(NAME, BM, BN, LM, SETS, STAGES, CUT)",
+        of: "ffma_gemm::KMajor<BM, BN, LM, SETS, STAGES, CUT>",
+        says: whole_tiles!(
+            "true", "true", ("wm", "C::kWarpM"), ("wn", "C::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"), ("stages", "STAGES"),
+            ("partial_sums", "C::kGroups * sizeof(C::Tile::sum[0][0]) / sizeof(float)"), ("threads", "C::kThreads"),
+        ),
+    },
+    Family {
+        made_by: "FFMA_SMALL_M(NAME, BM, LM, STAGES, MAX_SLICE)",
+        of: "ffma_gemm::SmallM<BM, LM, STAGES, MAX_SLICE>",
+        says: &[
+            ("bm", "BM"), ("bn", "C::BN"), ("bk", "C::kStageK"), ("tm", "C::TM"), ("tn", "C::TN"), ("stages", "STAGES"),
+            ("partial_sums", "C::kMathWarps * C::LK * sizeof(C::Tile::sum[0][0]) / sizeof(float)"), ("threads", "C::kThreads"),
+            ("a_along_k", "true"), ("b_along_k", "true"), ("longest_slice", "MAX_SLICE"), ("most_rows", "BM"),
+            ("a_inner", "C::kBoxK"), ("a_outer", "C::kBoxX / C::kRowBytes"),
+            ("b_inner", "C::kBoxK"), ("b_outer", "C::kBoxW / C::kRowBytes"),
+        ],
+    },
+    Family {
+        made_by: "GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED, AHEAD)",
+        of: "void",
+        says: &[
+            ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "kVector"), ("threads", "WARPS * 32"),
+            ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"),
+            ("a_along_k", "SWAPPED"), ("b_along_k", "!SWAPPED"),
+        ],
+    },
+    Family {
+        made_by: "GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)",
+        of: "void",
+        says: &[
+            ("bm", "SWAPPED ? LANES * kVector : M"), ("bn", "SWAPPED ? M : LANES * kVector"),
+            ("bk", "kVector"), ("threads", "WARPS * 32"),
+            ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "false"), ("b_along_k", "false"),
+        ],
+    },
+    Family {
+        made_by: "GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)",
+        of: "void",
+        says: &[
+            ("bm", "LINES * WARPS"), ("bn", "N"), ("bk", "kVector"), ("threads", "WARPS * 32"), ("most_rows", "0"),
+            ("most_cols", "N"), ("a_along_k", "true"), ("b_along_k", "false"),
+        ],
+    },
+    Family {
+        made_by: "GEMM_TF32X3_SM90(NAME, BR, BS, MAJOR, S_MAJOR, SWAPPED, MULTICAST)",
+        of: "Tf32x3<BR, BS, MAJOR, S_MAJOR, SWAPPED, MULTICAST>",
+        says: WGMMA,
+    },
+    Family {
+        made_by: "GEMM_TF32_SM90(NAME, BR, BS, MAJOR, S_MAJOR, SWAPPED, MULTICAST)",
+        of: "Tf32<BR, BS, MAJOR, S_MAJOR, SWAPPED, MULTICAST>",
+        says: WGMMA,
+    },
+    Family {
+        made_by: "GEMM_MMA(NAME, BLOCKS, PRODUCTS, BM, BN, WM, WN, STAGES)",
+        of: "Shape<PRODUCTS, BM, BN, WM, WN, STAGES>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "WM"), ("wn", "WN"), ("stages", "STAGES"), ("partial_sums", "1"),
+            ("threads", "C::THREADS"),
+        ],
+    },
+    Family {
+        made_by: "GEMM_HALF_MMA_OF(NAME, BLOCKS, ...)",
+        of: "Shape<__VA_ARGS__>",
+        says: &[
+            ("bm", "C::BM"), ("bn", "C::BN"), ("bk", "BK"), ("wm", "C::WM"), ("wn", "C::WN"), ("stages", "C::STAGES"),
+            ("partial_sums", "1"), ("threads", "C::THREADS"),
+        ],
+    },
+    // R is A and S is B, or the other way round.
+    Family {
+        made_by: "GEMM_HALF_SM90_OF(NAME, ...)",
+        of: "Config<__VA_ARGS__>",
+        says: &[
+            ("bm", "C::SWAPPED ? C::BN : C::BM"), ("bn", "C::SWAPPED ? C::BM : C::BN"), ("bk", "BK"), ("stages", "C::STAGES"),
+            ("partial_sums", "1"), ("threads", "C::THREADS"),
+            ("a_along_k", "(C::SWAPPED ? C::S_MAJOR : C::R_MAJOR) == Major::kK"),
+            ("b_along_k", "(C::SWAPPED ? C::R_MAJOR : C::S_MAJOR) == Major::kK"),
+            ("a_inner", "kBox"), ("b_inner", "kBox"),
+            ("a_outer", "a_along_k ? (C::SWAPPED ? C::BN / C::PAIR : C::BM) : BK"),
+            ("b_outer", "b_along_k ? (C::SWAPPED ? C::BM : C::BN / C::PAIR) : BK"),
+            ("blocks", "C::BLOCKS"), ("d_columns", "C::SWAPPED ? 0 : C::BOX"),
+        ],
+    },
+    Family {
+        made_by: "GEMV_HALF_OF(NAME, TYPE, ...)",
+        of: "Shape<TYPE, __VA_ARGS__>",
+        says: &[
+            ("bm", "C::ROWS"), ("bn", "C::COLUMNS"), ("bk", "kVectorElements"), ("threads", "kThreads"),
+            ("most_rows", "C::ROWS"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
+        ],
+    },
+];
+
+/// What a row says, by name.
+fn facts(spec: &KernelSpec) -> BTreeMap<&'static str, u32> {
+    let (tile, needs) = (&spec.tile, &spec.needs);
+    let mut facts = BTreeMap::from([
+        ("bm", tile.bm),
+        ("bn", tile.bn),
+        ("bk", tile.bk),
+        ("wm", tile.wm),
+        ("wn", tile.wn),
+        ("tm", tile.tm),
+        ("tn", tile.tn),
+        ("stages", tile.stages),
+        ("threads", spec.threads),
+        ("partial_sums", spec.partial_sums),
+        ("blocks", spec.blocks_per_multiprocessor),
+        ("d_columns", spec.d_box.map_or(0, |of| of.inner)),
+        ("most_rows", needs.max_m),
+        ("most_cols", needs.max_n),
+    ]);
+    let along_rows = |takes: &[Access]| {
+        takes
+            .iter()
+            .all(|of| matches!(of, Access::RowVector | Access::RowScalar))
+    };
+    if !needs.a.is_empty() {
+        facts.insert("a_along_k", along_rows(needs.a).into());
+    }
+    if !needs.b.is_empty() {
+        facts.insert("b_along_k", (!along_rows(needs.b)).into());
+    }
+    if let Some([a, b]) = spec.tma_boxes {
+        let named = |[inner, outer]: [&'static str; 2], of: TmaBox| [(inner, of.inner), (outer, of.outer)];
+        facts.extend(named(["a_inner", "a_outer"], a));
+        facts.extend(named(["b_inner", "b_outer"], b));
+    }
+    if let SplitK::WorkQueue(longest) = spec.split_k {
+        facts.insert("longest_slice", longest);
+    }
+    facts
+}
+
+/// nvcc: `NVCC`, in `CUDA_HOME` or on the path; `None` after saying that there is none.
+fn nvcc() -> Option<PathBuf> {
+    let homes = ["CUDA_HOME", "CUDA_PATH"].map(|name| Some(Path::new(&env::var_os(name)?).join("bin/nvcc")));
+    let named = [env::var_os("NVCC").map(PathBuf::from)];
+    let usual = ["nvcc", "/usr/local/cuda/bin/nvcc"].map(|path| Some(PathBuf::from(path)));
+    let runs = |path: &PathBuf| Command::new(path).arg("--version").output().is_ok();
+    let found = named.into_iter().chain(homes).chain(usual).flatten().find(runs);
+    if found.is_none() {
+        println!("skipped: no nvcc (put it on PATH, or run `eval \"$(scripts/cuda-toolkit.sh)\"`)");
+    }
+    found
+}
+
+/// The source of a file of kernels, and after it what its macros say of each kernel, and that the rows say the same. Notes what
+/// is compared of which row.
+fn assertions(
+    file: &str,
+    rows: &[&'static KernelSpec],
+    compared: &mut BTreeSet<(&'static str, &'static str)>,
+) -> String {
+    let path = format!("{}/cuda/{file}.cu", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut text = format!("#include \"{path}\"\n");
+    for spec in rows.iter().filter(|spec| spec.dynamic_shared > 0) {
+        let (name, bytes) = (spec.name, spec.dynamic_shared);
+        text += &format!("static_assert({name}_shared == {bytes}, \"{name}: the table has {bytes} bytes\");\n");
+        compared.insert((name, "dynamic_shared"));
+    }
+    let mut said = BTreeSet::new();
+    for family in FAMILIES {
+        let (name, _) = family.made_by.split_once('(').unwrap();
+        if !source.contains(&format!("#define {name}(")) {
+            continue;
+        }
+        let (made_by, of) = (family.made_by, family.of);
+        text += &format!("#undef {name}\n#define {made_by} namespace NAME##_says {{ using C = {of};");
+        for (what, value) in family.says {
+            text += &format!(" constexpr int {what} = ({value});");
+            said.insert(*what);
+        }
+        text += " }\n";
+    }
+    if said.is_empty() {
+        return text;
+    }
+    // Lines that begin with a macro make kernels.
+    let is_macro = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let makes = |line: &&str| {
+        line.split_once('(')
+            .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_macro))
+    };
+    for line in source.lines().filter(makes) {
+        text += &format!("{line}\n");
+    }
+    for spec in rows {
+        for (what, value) in facts(spec).into_iter().filter(|(what, _)| said.contains(what)) {
+            let name = spec.name;
+            text +=
+                &format!("static_assert({name}_says::{what} == {value}, \"{name}: the table has {what} {value}\");\n");
+            compared.insert((name, what));
+        }
+    }
+    text
+}
+
+/// The threads that a block of this kernel is declared to have at most, in the PTX of its file.
+fn declared_threads(ptx: &str, name: &str) -> Option<u32> {
+    let entry = &ptx[ptx.find(&format!(".entry {name}("))?..];
+    let header = &entry[..entry.find('{')?];
+    let (_, numbers) = header.split_once(".maxntid ")?;
+    // One to three numbers: x, y and z.
+    let numbers = numbers
+        .lines()
+        .next()?
+        .split(',')
+        .map(|number| number.trim().parse::<u32>());
+    numbers.product::<Result<u32, _>>().ok()
+}
+
+/// A kernel's symbol and its threads, as the table has them.
+type Entry<'a> = (&'a str, u32);
+
+/// What is wrong with files of kernels, each with its text and the kernels that it declares: they do not compile, or a kernel has
+/// other threads than the table says.
+fn complaints(nvcc: &Path, files: &[(&str, String, Vec<Entry>)]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let compile = |file: &str, text: &str, kernels: &[Entry]| {
+        let path = folder.path().join(file.replace('/', "-"));
+        let [source, output] = ["cu", "ptx"].map(|extension| path.with_extension(extension));
+        std::fs::write(&source, text).unwrap();
+        // Only the assertions are wanted, so nothing is optimised.
+        let compiled = Command::new(nvcc)
+            .args(["-std=c++17", "-arch=compute_90a", "-Xcicc", "-O0", "-ptx", "-o"])
+            .args([&output, &source])
+            .output()
+            .unwrap();
+        if !compiled.status.success() {
+            return vec![format!("{file}: {}", String::from_utf8_lossy(&compiled.stderr))];
+        }
+        let ptx = std::fs::read_to_string(&output).unwrap();
+        let differ = |(name, threads): &Entry| {
+            let declared = declared_threads(&ptx, name);
+            let complaint = || format!("{name}: the table has {threads} threads, the source {declared:?}");
+            (declared != Some(*threads)).then(complaint)
+        };
+        kernels.iter().filter_map(differ).collect()
+    };
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((file, text, kernels)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let complaints = compile(file, text, kernels);
+                    found.lock().unwrap().extend(complaints);
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap()
+}
+
+/// Where they differ, memory is written past, sums are wrong or a launch fails, and only there is it seen.
+#[test]
+fn rows_say_what_their_sources_say() {
+    let Some(nvcc) = nvcc() else { return };
+    let mut rows: BTreeMap<&str, Vec<&'static KernelSpec>> = BTreeMap::new();
+    for spec in TABLE {
+        rows.entry(spec.file).or_default().push(spec);
+    }
+    let mut compared = BTreeSet::new();
+    let mut file_of = |(file, rows): (&'static str, Vec<&'static KernelSpec>)| {
+        let kernels = rows.iter().map(|spec| (spec.name, spec.threads)).collect();
+        (file, assertions(file, &rows, &mut compared), kernels)
+    };
+    let files: Vec<_> = rows.into_iter().map(&mut file_of).collect();
+    for spec in TABLE {
+        let has = |what| compared.contains(&(spec.name, what));
+        assert_eq!(has("dynamic_shared"), spec.dynamic_shared > 0, "{}", spec.name);
+        let all = ["bm", "bn", "bk", "threads"].into_iter().all(has);
+        let rung = matches!(spec.role, Role::Rung(_));
+        assert!(all || rung, "{}: nothing to compare with", spec.name);
+        let sums = spec.partial_sums == 1 || has("partial_sums") || spec.name.starts_with("gemv_");
+        assert!(sums, "{}: its partial sums", spec.name);
+        let boxes = ["a_inner", "a_outer", "b_inner", "b_outer"].into_iter().all(has);
+        assert_eq!(boxes, spec.tma_boxes.is_some(), "{}: its boxes", spec.name);
+    }
+    let found = complaints(&nvcc, &files);
+    println!(
+        "{} numbers of {} rows compared in {} files",
+        compared.len(),
+        TABLE.len(),
+        files.len()
+    );
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn transpositions_have_the_threads_that_their_sources_declare() {
+    let Some(nvcc) = nvcc() else { return };
+    let mut entries: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
+    for kernel in transpose::TABLE {
+        let instances = kernel.instances.iter().map(|of| (of.entry, of.threads));
+        entries.entry(kernel.file).or_default().extend(instances);
+    }
+    let include = |file: &str| format!("#include \"{}/cuda/{file}.cu\"\n", env!("CARGO_MANIFEST_DIR"));
+    let files: Vec<_> = entries
+        .into_iter()
+        .map(|(file, kernels)| (file, include(file), kernels))
+        .collect();
+    let found = complaints(&nvcc, &files);
+    assert!(found.is_empty() && files.len() > 5, "{}", found.join("\n"));
+}

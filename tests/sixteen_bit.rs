@@ -1,0 +1,290 @@
+//! Products and layers of 16-bit tensors: views, batches, other operands of either type, results of either type, gradients. On the
+//! CPU and, where there is one, on a GPU.
+
+#[macro_use]
+mod devices;
+
+use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
+use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, SgemmExt};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+on_every_device!(
+    products_are_summed_in_fp32_and_rounded_once,
+    layers_fuse_what_follows_the_product,
+    gradients_are_those_of_fp32_factors,
+    specials_are_those_of_ieee,
+    a_gated_mlp_is_that_of_its_products,
+    what_does_not_fit_is_refused_with_its_types,
+);
+
+fn rng(seed: u64) -> StdRng {
+    StdRng::seed_from_u64(seed)
+}
+
+/// Half an ulp of each type, as a part of the number, and half of its least number.
+fn rounding(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F16 => (1.0 / 2048.0, 1.0 / f64::from(1 << 25)),
+        DType::BF16 => (1.0 / 256.0, 0.0),
+        _ => (0.0, 0.0),
+    }
+}
+
+/// Rounding errors of a sum of k products, in units of FP32's ε·√k·Σ|a||b|.
+const C0: f64 = 4.0;
+/// Of what follows, in units of ε times its terms.
+const C1: f64 = 16.0;
+
+/// A tensor of random numbers that this type has, and the same in FP64 on the CPU.
+fn numbers(rng: &mut StdRng, shape: &[usize], dtype: DType, device: &Device) -> Result<(Tensor, Tensor)> {
+    let count = shape.iter().product();
+    let numbers: Vec<f32> = (0..count).map(|_| rng.random_range(-1.0..1.1f32)).collect();
+    let rounded = Tensor::from_vec(numbers, shape, &Device::Cpu)?.to_dtype(dtype)?;
+    let exact = rounded.to_dtype(DType::F32)?.to_dtype(DType::F64)?;
+    Ok((rounded.to_device(device)?, exact))
+}
+
+/// A view of this shape: dense, transposed, narrowed, or every row the same.
+fn view(rng: &mut StdRng, shape: &[usize], dtype: DType, device: &Device) -> Result<(Tensor, Tensor)> {
+    let (rank, way) = (shape.len(), rng.random_range(0..5));
+    let mut stored = shape.to_vec();
+    match way {
+        1 => stored.swap(rank - 2, rank - 1),
+        2 => stored[rank - 1] += [1, 3, 8][rng.random_range(0..3)],
+        3 => stored[rank - 2] = 1,
+        _ => {}
+    }
+    let (t, exact) = numbers(rng, &stored, dtype, device)?;
+    let first = rng.random_range(0..=stored[rank - 1].saturating_sub(shape[rank - 1]));
+    let of = |t: Tensor| match way {
+        1 => t.transpose(D::Minus2, D::Minus1),
+        2 => t.narrow(D::Minus1, first, shape[rank - 1]),
+        3 => t.broadcast_as(shape),
+        _ => Ok(t),
+    };
+    Ok((of(t)?, of(exact)?))
+}
+
+fn activated(activation: Activation, x: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::Relu => x.relu(),
+        Activation::GeluTanh => x.gelu(),
+        Activation::GeluErf => x.gelu_erf(),
+        Activation::Silu => x.silu(),
+        _ => Ok(x.clone()),
+    }
+}
+
+/// Fails unless `got` is `want` as far as FP32 sums of k products and one rounding explain.
+fn check(got: &Tensor, want: &Tensor, magnitude: &Tensor, k: usize, what: &str) -> Result<()> {
+    assert_eq!(got.dims(), want.dims(), "{what}");
+    let (part, least) = rounding(got.dtype());
+    let flat = |t: &Tensor| -> Result<Vec<f64>> {
+        let t = t.to_device(&Device::Cpu)?;
+        let t = if t.dtype() == DType::F64 {
+            t
+        } else {
+            t.to_dtype(DType::F32)?.to_dtype(DType::F64)?
+        };
+        t.flatten_all()?.to_vec1()
+    };
+    let epsilon = f64::from(f32::EPSILON);
+    for ((got, want), magnitude) in flat(got)?.into_iter().zip(flat(want)?).zip(flat(magnitude)?) {
+        let sum = 1.2 * epsilon * (C0 * (k as f64).sqrt() * magnitude + C1 * (want.abs() + 3.0));
+        let bound = sum + (part * (want.abs() + sum)).max(least);
+        assert!((got - want).abs() <= bound, "{what}: {got}, not {want} (±{bound:e})");
+    }
+    Ok(())
+}
+
+fn products_are_summed_in_fp32_and_rounded_once(device: &Device) -> Result<()> {
+    let mut rng = rng(16);
+    for round in 0..60 {
+        let dtype = *[DType::F16, DType::BF16].choose(&mut rng).unwrap();
+        let mut size = |most: usize| {
+            if rng.random_bool(0.2) {
+                rng.random_range(1..=9)
+            } else {
+                rng.random_range(1..=most)
+            }
+        };
+        let (m, n, k) = (size(150), size(150), size(400));
+        let batch: &[usize] = [&[][..], &[], &[3], &[2, 3]].choose(&mut rng).unwrap();
+        let of_b = if rng.random_bool(0.5) { batch } else { &[] };
+        let (a, a_exact) = view(&mut rng, &[batch, &[m, k]].concat(), dtype, device)?;
+        let (b, b_exact) = view(&mut rng, &[of_b, &[k, n]].concat(), dtype, device)?;
+        let sum = a_exact.contiguous()?.broadcast_matmul(&b_exact.contiguous()?)?;
+        let magnitude = a_exact
+            .abs()?
+            .contiguous()?
+            .broadcast_matmul(&b_exact.abs()?.contiguous()?)?;
+        let out = if rng.random_bool(0.3) { DType::F32 } else { dtype };
+        let what = format!(
+            "{round}: {dtype:?} {batch:?} {m}×{n}×{k} into {out:?}, {:?} {:?}",
+            a.layout(),
+            b.layout()
+        );
+        check(&matmul(&a, &b)?, &sum, &magnitude, k, &what)?;
+        assert_eq!(a.sgemm(&b)?.dtype(), dtype);
+        let c_dtype = if rng.random_bool(0.5) { DType::F32 } else { dtype };
+        let (c, c_exact) = numbers(&mut rng, &[n], c_dtype, device)?;
+        let d = Gemm::new().alpha(0.5).c(&c, -2.0).out_dtype(out).matmul(&a, &b)?;
+        let want = sum.affine(0.5, 0.0)?.broadcast_add(&c_exact.affine(-2.0, 0.0)?)?;
+        assert_eq!(d.dtype(), out, "{what}");
+        check(&d, &want, &magnitude, k, &what)?;
+    }
+    Ok(())
+}
+
+fn layers_fuse_what_follows_the_product(device: &Device) -> Result<()> {
+    let mut rng = rng(17);
+    let activations = [
+        Activation::Identity,
+        Activation::Relu,
+        Activation::GeluTanh,
+        Activation::GeluErf,
+        Activation::Silu,
+    ];
+    for round in 0..40 {
+        let dtype = *[DType::F16, DType::BF16].choose(&mut rng).unwrap();
+        let (m, n, k) = (
+            rng.random_range(1..200),
+            rng.random_range(1..200),
+            rng.random_range(1..300),
+        );
+        let (x, x_exact) = view(&mut rng, &[m, k], dtype, device)?;
+        let (w, w_exact) = numbers(&mut rng, &[n, k], dtype, device)?;
+        let (w, w_exact) = (w.affine(0.25, 0.0)?, w_exact.affine(0.25, 0.0)?);
+        let other = |rng: &mut StdRng| if rng.random_bool(0.5) { DType::F32 } else { dtype };
+        let (bias_dtype, residual_dtype) = (other(&mut rng), other(&mut rng));
+        let (bias, bias_exact) = numbers(&mut rng, &[n], bias_dtype, device)?;
+        let (residual, residual_exact) = view(&mut rng, &[m, n], residual_dtype, device)?;
+        let activation = *activations.choose(&mut rng).unwrap();
+        let what =
+            format!("{round}: {dtype:?} {m}×{n}×{k} {activation:?}, bias {bias_dtype:?}, residual {residual_dtype:?}");
+        let wt = w_exact.t()?.contiguous()?;
+        let sum = x_exact.contiguous()?.matmul(&wt)?;
+        let magnitude = x_exact.abs()?.contiguous()?.matmul(&wt.abs()?)?;
+        let y = activated(activation, &sum.broadcast_add(&bias_exact)?)?;
+        let layer = Linear::new(w, Some(bias)).with_activation(activation);
+        for layer in [layer.clone(), layer.prepare()?] {
+            check(&layer.forward(&x)?, &y, &magnitude, k, &what)?;
+            check(
+                &layer.forward_residual(&x, &residual)?,
+                &(&y + &residual_exact)?,
+                &magnitude,
+                k,
+                &what,
+            )?;
+            check(
+                &layer.forward_gated(&x, &residual)?,
+                &(&y * &residual_exact)?,
+                &magnitude,
+                k,
+                &what,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn gradients_are_those_of_fp32_factors(device: &Device) -> Result<()> {
+    let mut rng = rng(18);
+    for dtype in [DType::F16, DType::BF16] {
+        for out in [dtype, DType::F32] {
+            let (a, a_exact) = numbers(&mut rng, &[2, 5, 7], dtype, device)?;
+            let (b, b_exact) = numbers(&mut rng, &[7, 6], dtype, device)?;
+            let (a, b) = (Var::from_tensor(&a)?, Var::from_tensor(&b)?);
+            let d = Gemm::new().out_dtype(out).matmul(&a, &b)?;
+            let gradients = d.sum_all()?.backward()?;
+            let ones = Tensor::ones((2, 5, 6), DType::F64, &Device::Cpu)?;
+            let of_a = ones.broadcast_matmul(&b_exact.t()?.contiguous()?)?;
+            let of_b = a_exact
+                .reshape((10, 7))?
+                .t()?
+                .contiguous()?
+                .matmul(&ones.reshape((10, 6))?)?;
+            for (gradient, want) in [(gradients.get(&a), of_a), (gradients.get(&b), of_b)] {
+                let gradient = gradient.expect("a gradient");
+                assert_eq!(gradient.dtype(), dtype);
+                check(
+                    gradient,
+                    &want,
+                    &want.abs()?.affine(0.0, 10.0)?,
+                    10,
+                    &format!("{dtype:?} {out:?}"),
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn specials_are_those_of_ieee(device: &Device) -> Result<()> {
+    let f16 = |x: f32| {
+        Tensor::new(&[[x]], &Device::Cpu)?
+            .to_dtype(DType::F16)?
+            .to_device(device)
+    };
+    let value = |t: Tensor| -> Result<f32> { t.to_dtype(DType::F32)?.flatten_all()?.get(0)?.to_scalar() };
+    // 65504 is the largest number of f16; what rounds above it is infinite.
+    assert_eq!(value(matmul(&f16(256.0)?, &f16(256.0)?)?)?, f32::INFINITY);
+    assert_eq!(value(matmul(&f16(-256.0)?, &f16(256.0)?)?)?, f32::NEG_INFINITY);
+    assert_eq!(
+        value(Gemm::new().out_dtype(DType::F32).matmul(&f16(256.0)?, &f16(256.0)?)?)?,
+        65536.0
+    );
+    // The least number, and half of it, which is a tie and goes to even.
+    let least = 1.0 / (1 << 24) as f32;
+    assert_eq!(value(matmul(&f16(least)?, &f16(1.0)?)?)?, least);
+    assert_eq!(value(matmul(&f16(least)?, &f16(0.5)?)?)?, 0.0);
+    assert!(value(matmul(&f16(f32::INFINITY)?, &f16(0.0)?)?)?.is_nan());
+    assert!(value(matmul(&f16(f32::NAN)?, &f16(1.0)?)?)?.is_nan());
+    Ok(())
+}
+
+fn a_gated_mlp_is_that_of_its_products(device: &Device) -> Result<()> {
+    let mut rng = rng(19);
+    for dtype in [DType::F16, DType::BF16] {
+        let (x, x_exact) = numbers(&mut rng, &[9, 24], dtype, device)?;
+        let linear = |rng: &mut StdRng, out: usize, from: usize| -> Result<(Linear, Tensor)> {
+            let (w, exact) = numbers(rng, &[out, from], dtype, device)?;
+            Ok((
+                Linear::new(w.affine(0.25, 0.0)?, None),
+                exact.affine(0.25, 0.0)?.t()?.contiguous()?,
+            ))
+        };
+        let ((gate, g), (up, u), (down, d)) = (
+            linear(&mut rng, 40, 24)?,
+            linear(&mut rng, 40, 24)?,
+            linear(&mut rng, 24, 40)?,
+        );
+        let y = GatedMlp::from_layers(gate, up, down, Activation::Silu)?.forward(&x)?;
+        let want = (x_exact.matmul(&g)?.silu()? * x_exact.matmul(&u)?)?.matmul(&d)?;
+        let off = (y.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_dtype(DType::F64)? - &want)?.abs()?;
+        let (off, largest) = (
+            off.max_all()?.to_scalar::<f64>()?,
+            want.abs()?.max_all()?.to_scalar::<f64>()?,
+        );
+        // The products in between are rounded too.
+        assert!(
+            off <= 8.0 * rounding(dtype).0 * largest,
+            "{dtype:?}: {off} of {largest}"
+        );
+    }
+    Ok(())
+}
+
+fn what_does_not_fit_is_refused_with_its_types(device: &Device) -> Result<()> {
+    let of = |dtype: DType, shape: &[usize]| Tensor::ones(shape, DType::F32, device)?.to_dtype(dtype);
+    let (half, single) = (of(DType::F16, &[2, 2])?, of(DType::F32, &[2, 2])?);
+    let error = |result: Result<Tensor>| result.unwrap_err().to_string();
+    assert!(error(matmul(&half, &single)).contains("differ in dtype"));
+    assert!(error(Gemm::new().out_dtype(DType::F16).matmul(&single, &single)).contains("F32"));
+    assert!(error(Gemm::new().out_dtype(DType::BF16).matmul(&half, &half)).contains("F16 or F32"));
+    let c = of(DType::BF16, &[2, 2])?;
+    assert!(error(Gemm::new().c(&c, 1.0).matmul(&half, &half)).contains("differ in dtype"));
+    Ok(())
+}
