@@ -22,10 +22,11 @@ use anyhow::{bail, Context, Result};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::rust_source;
 use candle_sgemm::gemm::tune::calibrated;
-use candle_sgemm::gemm::tune::fit::{starting_costs, Figures, Loss, Sweep, CLOSE};
-use candle_sgemm::gemm::{Costs, Plan, Precision};
+use candle_sgemm::gemm::tune::fit::{starting_costs, Figures, Loss, Sweep, Timed, CLOSE};
+use candle_sgemm::gemm::{Costs, DType, Plan, Precision};
 use clap::Parser;
 use recording::{List, Recording, Shape};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -40,10 +41,13 @@ struct Arguments {
     /// Shapes to fit to beside the drawn ones: MxNxK, several with commas
     #[arg(long, value_name = "MxNxK,…")]
     shapes: Option<String>,
-    /// Fit to so many drawn shapes
+    /// Types of the elements, with commas. Types of 16 bits have the same costs: one of them is enough
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16")]
+    dtype: Vec<DType>,
+    /// Fit to so many drawn shapes of each type
     #[arg(long, default_value_t = 400)]
     fit: usize,
-    /// Judge on so many other drawn shapes, beside the grid of `ladder --grid`
+    /// Judge on so many other drawn shapes of each type, beside the grid of `ladder --grid`
     #[arg(long, default_value_t = 200)]
     held_out: usize,
     /// Draws other shapes
@@ -70,6 +74,9 @@ struct Arguments {
     /// shapes. Nothing else is done then
     #[arg(long, value_name = "PARTS")]
     cross_validate: Option<usize>,
+    /// Write what each plan took and what costs that were fitted without its shape predict, for `--cross-validate`
+    #[arg(long, value_name = "FILE.tsv", requires = "cross_validate")]
+    predictions: Option<PathBuf>,
     /// Compare with these costs, as `--out` writes them, in place of the built-in ones
     #[arg(long, value_name = "FILE.json")]
     before: Option<PathBuf>,
@@ -132,8 +139,13 @@ fn print_heading() {
 
 /// The lines of a list: what choices lost before and after, in the same order.
 fn print_losses(name: &str, losses: [&[Loss]; 2]) {
-    for precision in Precision::ALL.map(Some).into_iter().chain([None]) {
-        let of = |loss: &&Loss| precision.is_none_or(|one| loss.precision == one);
+    let f32 = |precision: Precision| (precision.name(), DType::F32, Some(precision));
+    let of_16_bits = [DType::F16, DType::BF16].map(|dtype| (dtype.name(), dtype, None));
+    for (kind, dtype, precision) in Precision::ALL.map(f32).into_iter().chain(of_16_bits) {
+        let of = |loss: &&Loss| loss.dtype == dtype && precision.is_none_or(|one| loss.precision == one);
+        if !losses[1].iter().any(|loss| of(&loss)) {
+            continue;
+        }
         let [before, after] = losses.map(|losses| Figures::of(losses.iter().filter(of)));
         let ratios: Vec<f64> = losses[0]
             .iter()
@@ -158,7 +170,7 @@ fn print_losses(name: &str, losses: [&[Loss]; 2]) {
         };
         eprintln!(
             "{name:<16} {:<12} {:>5}  {:>35}  {:>35}  {:>6.4} {:>6.3}{unmeasured}",
-            precision.map_or("all", Precision::name),
+            kind,
             after.count,
             columns(&before),
             columns(&after),
@@ -217,9 +229,20 @@ fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
 /// Judges on every shape by costs that were fitted to others.
 fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) -> Result<()> {
     let (start, old) = (start(recording, arguments), before(recording, arguments)?);
-    let part_of = |number: usize| number % parts;
-    let one = |part: usize| -> Result<Vec<(List, Loss, Loss)>> {
+    // A shape that was recorded twice is in one part.
+    let mut known: Vec<String> = Vec::new();
+    let mut numbers = Vec::new();
+    for shape in &recording.shapes {
+        let name = shape.to_string();
+        numbers.push(known.iter().position(|other| *other == name).unwrap_or_else(|| {
+            known.push(name);
+            known.len() - 1
+        }));
+    }
+    let part_of = |number: usize| numbers[number] % parts;
+    let one = |part: usize| -> Result<(Vec<(List, Loss, Loss)>, String)> {
         let shapes = || recording.shapes.iter().enumerate();
+        let mut lines = String::new();
         let others = shapes()
             .filter(|&(number, _)| part_of(number) != part)
             .map(|(_, shape)| shape);
@@ -229,19 +252,41 @@ fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) ->
             let sweep = sweep_of(recording, [shape], &start, arguments)?;
             let both = sweep.losses(&old).into_iter().zip(sweep.losses(&fitted));
             losses.extend(both.map(|(before, after)| (shape.list, before, after)));
+            for prediction in sweep.predictions(&fitted) {
+                let Timed {
+                    kernel,
+                    cut,
+                    repacked,
+                    us,
+                } = prediction.timed;
+                let (predicted, regard) = (prediction.predicted_us, prediction.regard_for_error);
+                // Writing to a string cannot fail.
+                let _ = writeln!(
+                    lines,
+                    "{}\t{shape}\t{kernel}\t{cut:?}\t{repacked:?}\t{us}\t{predicted:.3}\t{regard:.4}\t{:?}",
+                    shape.list.name(),
+                    prediction.work
+                );
+            }
         }
-        Ok(losses)
+        Ok((losses, lines))
     };
     let begun = Instant::now();
-    let losses: Vec<(List, Loss, Loss)> = std::thread::scope(|scope| {
+    let judged: Vec<(Vec<(List, Loss, Loss)>, String)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..parts).map(|part| scope.spawn(move || one(part))).collect();
-        let of = |thread: std::thread::ScopedJoinHandle<'_, Result<Vec<_>>>| match thread.join() {
+        let of = |thread: std::thread::ScopedJoinHandle<'_, Result<_>>| match thread.join() {
             Ok(losses) => losses,
             Err(_) => bail!("a fit failed"),
         };
         threads.into_iter().map(of).collect::<Result<Vec<_>>>()
-    })?
-    .concat();
+    })?;
+    if let Some(path) = &arguments.predictions {
+        let lines: String = judged.iter().map(|(_, lines)| lines.as_str()).collect();
+        let heading = "list\tshape\tkernel\tcut\trepacked\tus\tpredicted_us\tregard_for_error\twork\n";
+        std::fs::write(path, format!("{heading}{lines}"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let losses: Vec<(List, Loss, Loss)> = judged.into_iter().flat_map(|(losses, _)| losses).collect();
     eprintln!(
         "{}: {} shapes in {parts} parts, fitted in {:.1} s; before: costs {old}\n",
         recording.gpu,

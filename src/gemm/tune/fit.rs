@@ -10,6 +10,7 @@
 
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::{Costs, KernelCost, Origin, SharedCosts};
+use crate::gemm::operands::DType;
 use crate::gemm::planner::cost::Work;
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::problem::{GemmProblem, Precision};
@@ -73,9 +74,24 @@ impl Timed {
     }
 }
 
+/// What a measured plan took, and what was predicted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// The plan, with its time.
+    pub timed: Timed,
+    /// What it has to do.
+    pub work: Work,
+    /// Its time by the costs in question, in µs.
+    pub predicted_us: f64,
+    /// By how much more than its time it counts, for the error that it may have.
+    pub regard_for_error: f64,
+}
+
 /// A plan.
 struct Row {
     kernel: usize,
+    cut: Cut,
+    repacked: [bool; 2],
     work: Work,
     regard_for_error: f64,
     us: Option<f64>,
@@ -91,6 +107,7 @@ struct Row {
 
 /// What the planner chooses among, for one problem at one precision.
 struct Choice {
+    dtype: DType,
     precision: Precision,
     rows: Vec<usize>,
     /// The shortest time among them.
@@ -100,6 +117,8 @@ struct Choice {
 /// How a choice came out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
+    /// What the elements are.
+    pub dtype: DType,
     /// The precision that was asked for.
     pub precision: Precision,
     /// The chosen plan's time beyond the fastest one's, as a part of that; `None` if the chosen plan was not measured.
@@ -129,12 +148,18 @@ impl Sweep {
         }
     }
 
-    /// The plans of `problem` (folded) at every precision, as far as they are to be considered, and the times of those that were
+    /// The plans of `problem` (folded) at every precision that makes a difference, as far as they are to be considered, and the times of those that were
     /// measured. `costs` say which kernels are candidates.
     pub fn add(&mut self, problem: &GemmProblem, timed: &[Timed], costs: &Costs, consider: impl Fn(&Plan) -> bool) {
         let (device, first) = (self.device, self.rows.len());
         let mut plans: Vec<Plan> = Vec::new();
-        for precision in Precision::ALL {
+        // Products of 16 bits are the same at every precision.
+        let dtype = problem.dtype();
+        let precisions = match dtype.is_16_bit() {
+            true => &Precision::ALL[..1],
+            false => &Precision::ALL,
+        };
+        for &precision in precisions {
             let problem = GemmProblem { precision, ..*problem };
             let mut rows = Vec::new();
             for plan in Plan::candidates(&problem, &device, costs).filter(&consider) {
@@ -144,9 +169,11 @@ impl Sweep {
                 let at = match plans.iter().position(same) {
                     Some(at) => at,
                     None => {
-                        let kernel = self.kernel(plan.kernel.name);
+                        let kernel = self.kernel(plan.kernel.costs_name());
                         self.rows.push(Row {
                             kernel,
+                            cut: plan.cut,
+                            repacked: plan.repacks.map(|repack| repack.is_some()),
                             work: plan.work(&device),
                             regard_for_error: plan.regard_for_error(),
                             us: timed.iter().find(|timed| timed.is_of(&plan)).map(|timed| timed.us),
@@ -173,7 +200,12 @@ impl Sweep {
                         row.weight = row.behind.powi(-NEAR);
                     }
                 }
-                self.choices.push(Choice { precision, rows, best });
+                self.choices.push(Choice {
+                    dtype,
+                    precision,
+                    rows,
+                    best,
+                });
             }
         }
         // Every problem counts the same.
@@ -211,6 +243,7 @@ impl Sweep {
             let chosen = choice.rows.iter().min_by(|&&x, &&y| weights[x].total_cmp(&weights[y]));
             let us = chosen.and_then(|&row| self.rows[row].us);
             Loss {
+                dtype: choice.dtype,
                 precision: choice.precision,
                 lost: us.map(|us| us / choice.best - 1.0),
                 foretold: chosen.and_then(|&row| Some(values.us(&self.rows[row]) / self.rows[row].us?)),
@@ -218,6 +251,25 @@ impl Sweep {
             }
         });
         losses.collect()
+    }
+
+    /// What was measured, and what these costs say of it.
+    pub fn predictions(&self, costs: &Costs) -> Vec<Prediction> {
+        let values = self.values(costs);
+        let measured = self.rows.iter().filter_map(|row| {
+            Some(Prediction {
+                timed: Timed {
+                    kernel: self.kernels[row.kernel].clone(),
+                    cut: row.cut,
+                    repacked: row.repacked,
+                    us: row.us?,
+                },
+                work: row.work,
+                predicted_us: values.us(row),
+                regard_for_error: row.regard_for_error,
+            })
+        });
+        measured.collect()
     }
 
     /// The median of how far predictions by these costs are off, as a part of the time, over plans at most half as fast again as
@@ -498,7 +550,7 @@ impl<'a> Descent<'a> {
     fn weigh(&self, lost: f64, error: f64) -> f64 {
         let count = self.sweep.choices.len().max(1) as f64;
         let error_share = if self.choosing > 0.0 { ERROR_SHARE } else { 1.0 };
-        // Three choices a problem.
+        // As if every problem had three choices, as those in FP32 have.
         self.choosing * lost / count + error_share * 3.0 * error / count
     }
 
@@ -681,10 +733,11 @@ impl Figures {
 /// Costs for every kernel of the table that a plan may be made with: those of `known`, and a guess for production kernels that
 /// have none yet. `holds` says how many blocks of a kernel a multiprocessor holds.
 pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
-    use crate::gemm::kernel::spec::{Grid, Role};
+    use crate::gemm::kernel::spec::{Grid, KernelSpec, Role};
     use crate::gemm::kernel::table::TABLE;
     let mut costs = known.clone();
-    for spec in TABLE.iter().filter(|spec| spec.role == Role::Production) {
+    let own = |spec: &&KernelSpec| spec.role == Role::Production && spec.costs_of.is_none();
+    for spec in TABLE.iter().filter(own) {
         let most = holds.get(spec.name).copied().unwrap_or(1).max(1);
         let resident = if matches!(spec.grid, Grid::Tiles | Grid::Units) {
             most
@@ -880,6 +933,7 @@ mod tests {
     #[test]
     fn figures_are_those_of_a_sorted_list() {
         let loss = |lost| Loss {
+            dtype: DType::F32,
             precision: Precision::Fp32,
             lost,
             foretold: lost.map(|lost| 1.0 + lost / 100.0),
