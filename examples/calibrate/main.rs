@@ -226,6 +226,15 @@ fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
     Ok(fitted)
 }
 
+/// What a part of the shapes showed by costs that were fitted to the others.
+#[derive(Default)]
+struct Part {
+    /// The list of a choice, and what it lost before and after.
+    losses: Vec<(List, Loss, Loss)>,
+    /// A line a plan.
+    predictions: String,
+}
+
 /// Judges on every shape by costs that were fitted to others.
 fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) -> Result<()> {
     let (start, old) = (start(recording, arguments), before(recording, arguments)?);
@@ -240,18 +249,19 @@ fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) ->
         }));
     }
     let part_of = |number: usize| numbers[number] % parts;
-    let one = |part: usize| -> Result<(Vec<(List, Loss, Loss)>, String)> {
+    let one = |part: usize| -> Result<Part> {
         let shapes = || recording.shapes.iter().enumerate();
-        let mut lines = String::new();
+        let mut judged = Part::default();
         let others = shapes()
             .filter(|&(number, _)| part_of(number) != part)
             .map(|(_, shape)| shape);
         let fitted = sweep_of(recording, others, &start, arguments)?.fit(&start, &recording.gpu);
-        let mut losses = Vec::new();
         for (_, shape) in shapes().filter(|&(number, _)| part_of(number) == part) {
             let sweep = sweep_of(recording, [shape], &start, arguments)?;
             let both = sweep.losses(&old).into_iter().zip(sweep.losses(&fitted));
-            losses.extend(both.map(|(before, after)| (shape.list, before, after)));
+            judged
+                .losses
+                .extend(both.map(|(before, after)| (shape.list, before, after)));
             for prediction in sweep.predictions(&fitted) {
                 let Timed {
                     kernel,
@@ -262,17 +272,17 @@ fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) ->
                 let (predicted, regard) = (prediction.predicted_us, prediction.regard_for_error);
                 // Writing to a string cannot fail.
                 let _ = writeln!(
-                    lines,
+                    judged.predictions,
                     "{}\t{shape}\t{kernel}\t{cut:?}\t{repacked:?}\t{us}\t{predicted:.3}\t{regard:.4}\t{:?}",
                     shape.list.name(),
                     prediction.work
                 );
             }
         }
-        Ok((losses, lines))
+        Ok(judged)
     };
     let begun = Instant::now();
-    let judged: Vec<(Vec<(List, Loss, Loss)>, String)> = std::thread::scope(|scope| {
+    let judged: Vec<Part> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..parts).map(|part| scope.spawn(move || one(part))).collect();
         let of = |thread: std::thread::ScopedJoinHandle<'_, Result<_>>| match thread.join() {
             Ok(losses) => losses,
@@ -281,12 +291,12 @@ fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) ->
         threads.into_iter().map(of).collect::<Result<Vec<_>>>()
     })?;
     if let Some(path) = &arguments.predictions {
-        let lines: String = judged.iter().map(|(_, lines)| lines.as_str()).collect();
+        let lines: String = judged.iter().map(|part| part.predictions.as_str()).collect();
         let heading = "list\tshape\tkernel\tcut\trepacked\tus\tpredicted_us\tregard_for_error\twork\n";
         std::fs::write(path, format!("{heading}{lines}"))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let losses: Vec<(List, Loss, Loss)> = judged.into_iter().flat_map(|(losses, _)| losses).collect();
+    let losses: Vec<(List, Loss, Loss)> = judged.into_iter().flat_map(|part| part.losses).collect();
     eprintln!(
         "{}: {} shapes in {parts} parts, fitted in {:.1} s; before: costs {old}\n",
         recording.gpu,
