@@ -499,7 +499,7 @@ fn check_kernel<T: Element>(stream: &Arc<CudaStream>, spec: &'static KernelSpec,
         };
         let prepared = Prepared::<T>::new(stream, case, i as u64);
         ran += 1;
-        for plan in Plan::variants(spec, plan.problem, device, Costs::built_in(device)) {
+        for plan in Plan::variants(spec, &plan.problem, device, Costs::built_in(device)) {
             let d = prepared.run(stream, &plan);
             if let Some(complaint) = prepared.complaint(&d) {
                 complaints.push(format!("{plan}, {case:?}: {complaint}"));
@@ -609,7 +609,7 @@ fn operands_that_are_written_anew_give_the_same_products() {
                 beta: 0.0,
             };
             let prepared = Prepared::<f32>::new(&stream, case, i as u64);
-            let folded = problem.folded();
+            let folded = problem.folded().unwrap();
             let plans = Plan::candidates(&folded, &device, Costs::built_in(&device)).filter(|plan| {
                 plan.repacks != [None; 2] && plan.is_built(&device) && plan.kernel.name.contains(&filter)
             });
@@ -703,7 +703,7 @@ impl Sides {
                     beta: 0.0,
                 };
                 let prepared = Prepared::<T>::new(stream, case, rng.random());
-                let folded = problem.folded();
+                let folded = problem.folded().unwrap();
                 let mut plans: Vec<Plan> = Plan::candidates(&folded, &device, Costs::built_in(&device))
                     .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                     .collect();
@@ -752,7 +752,7 @@ fn products_wait(stream: &Arc<CudaStream>, size: usize, row_counts: &[usize]) {
     for (rows, (a_layout, b_layout)) in row_counts.iter().flat_map(|&rows| layouts.map(|both| (rows, both))) {
         let mut problem = GemmProblem::new(rows, size, size, a_layout, b_layout);
         problem.precision = Precision::Tf32;
-        let folded = problem.folded();
+        let folded = problem.folded().unwrap();
         let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
             .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
             .filter(|plan| plan.kernel.supports_pdl() || plan.repacks != [None; 2])
@@ -816,7 +816,7 @@ fn tiles_may_arrive_late() {
         ] {
             let mut problem = GemmProblem::new(m, n, k, a_layout, b_layout);
             problem.precision = Precision::Tf32;
-            let folded = problem.folded();
+            let folded = problem.folded().unwrap();
             // Kernels with a ring: with k whole, and with the first of every way of cutting it.
             let mut seen = HashSet::new();
             let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
@@ -890,7 +890,7 @@ fn chains_of_additions_are_as_long_as_plans_say() {
             for b_layout in [row_major(n), col_major(k)] {
                 let mut problem = GemmProblem::new(m, n, k, a_layout, b_layout);
                 problem.precision = Precision::Fp32Strict;
-                let folded = problem.folded();
+                let folded = problem.folded().unwrap();
                 let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
                     .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                     .filter(|plan| plan.repacks == [None; 2]);
@@ -957,7 +957,7 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
             continue;
         }
         let prepared = Prepared::<f32>::new(&stream, case, 7);
-        for plan in Plan::variants(spec, case.problem, &device, Costs::built_in(&device))
+        for plan in Plan::variants(spec, &case.problem.folded().unwrap(), &device, Costs::built_in(&device))
             .filter(|plan| plan.stream_k().is_some())
         {
             let poison = vec![f32::NAN; prepared.d_len];
@@ -1160,10 +1160,10 @@ fn special_values_go_where_ieee_arithmetic_sends_them() {
         for precision in Precision::ALL {
             problem.precision = precision;
             prepared.case.problem = problem;
-            let folded = problem.folded();
+            let folded = problem.folded().unwrap();
             let mut plans: Vec<Plan> = chosen_kernels()
                 .filter(|spec| spec.dtype == DType::F32 && spec.refusal(&folded, &device).is_none())
-                .flat_map(|spec| Plan::variants(spec, folded, &device, Costs::built_in(&device)))
+                .flat_map(|spec| Plan::variants(spec, &folded, &device, Costs::built_in(&device)))
                 .filter(|plan| plan.is_built(&device))
                 .collect();
             while plans.len() > PLANS {
@@ -1338,6 +1338,7 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
             for precision in Precision::ALL {
                 let mut problem = GemmProblem::new(size, size, k, a, b);
                 problem.precision = precision;
+                let problem = problem.folded().unwrap();
                 let candidates = Plan::candidates(&problem, context.info(), Costs::built_in(context.info()));
                 for plan in candidates.filter(|plan| plan.is_built(context.info()) && plan.cluster() > 1) {
                     assert!(!fits(&plan, TOO_MANY), "{plan}");
@@ -1363,7 +1364,7 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
     }
     println!("{with_room} plans with clusters ran, {without} have no room");
 
-    let problem = GemmProblem::row_major(size, size, k);
+    let problem = GemmProblem::row_major(size, size, k).folded().unwrap();
     let mut candidates = Plan::candidates(&problem, context.info(), Costs::built_in(context.info()))
         .filter(|plan| plan.is_built(context.info()));
     let Some(plan) = candidates.find(|plan| plan.cluster() > 1 && fits(plan, plan.cluster())) else {

@@ -56,7 +56,7 @@ impl Product {
     /// The planner's choice among plans with a workspace.
     fn plan_with_a_workspace(&self) -> Plan {
         let device = *CurrentContext::get().unwrap().info();
-        Plan::candidates(&self.problem, &device, Costs::built_in(&device))
+        Plan::candidates(&self.problem.folded().unwrap(), &device, Costs::built_in(&device))
             .filter(|plan| plan.is_built(&device) && plan.workspace_bytes > 0)
             .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us))
             .expect("this product has plans with a workspace")
@@ -263,7 +263,7 @@ fn a_full_card_still_multiplies() {
         // Modules and whatever else the driver wants is there before the card is full.
         for (product, plan) in products.iter_mut().zip(&plans) {
             let device = *CurrentContext::get().unwrap().info();
-            let other = Plan::candidates(&product.problem, &device, Costs::built_in(&device))
+            let other = Plan::candidates(&product.problem.folded().unwrap(), &device, Costs::built_in(&device))
                 .filter(|plan| plan.workspace_bytes == 0)
                 .collect::<Vec<_>>();
             for plan in other {
@@ -304,10 +304,11 @@ fn a_full_card_still_multiplies() {
 
 /// Plans whose blocks wait for others, for a device of this kind.
 fn waiting_plans(product: &Product, device: &DeviceInfo) -> Vec<Plan> {
+    let problem = product.problem.folded().unwrap();
     TABLE
         .iter()
         .filter(|spec| spec.refusal(&product.problem, device).is_none())
-        .flat_map(|spec| Plan::variants(spec, product.problem, device, Costs::built_in(device)))
+        .flat_map(|spec| Plan::variants(spec, &problem, device, Costs::built_in(device)))
         .filter(|plan| plan.stream_k().is_some())
         .collect()
 }

@@ -19,12 +19,14 @@ mod recording;
 mod shapes;
 
 use anyhow::{bail, Context, Result};
+use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::rust_source;
 use candle_sgemm::gemm::tune::calibrated;
-use candle_sgemm::gemm::tune::fit::{starting_costs, Figures, Sweep};
-use candle_sgemm::gemm::{Costs, Plan, Precision};
+use candle_sgemm::gemm::tune::fit::{starting_costs, Figures, Loss, Sweep, Timed, CLOSE};
+use candle_sgemm::gemm::{Costs, DType, Plan, Precision};
 use clap::Parser;
-use recording::{List, Recording};
+use recording::{List, Recording, Shape};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -39,10 +41,13 @@ struct Arguments {
     /// Shapes to fit to beside the drawn ones: MxNxK, several with commas
     #[arg(long, value_name = "MxNxK,…")]
     shapes: Option<String>,
-    /// Fit to so many drawn shapes
+    /// Types of the elements, with commas. Types of 16 bits have the same costs: one of them is enough
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16")]
+    dtype: Vec<DType>,
+    /// Fit to so many drawn shapes of each type
     #[arg(long, default_value_t = 400)]
     fit: usize,
-    /// Judge on so many other drawn shapes, beside the grid of `ladder --grid`
+    /// Judge on so many other drawn shapes of each type, beside the grid of `ladder --grid`
     #[arg(long, default_value_t = 200)]
     held_out: usize,
     /// Draws other shapes
@@ -58,9 +63,26 @@ struct Arguments {
     /// Write what was measured to this file
     #[arg(long, value_name = "FILE.json")]
     record: Option<PathBuf>,
-    /// Measure nothing: fit to what `--record` wrote, on any machine. The costs are then not kept
-    #[arg(long, value_name = "FILE.json", conflicts_with = "record")]
-    from: Option<PathBuf>,
+    /// Measure nothing: fit to what `--record` wrote, on any machine; to the shapes of several such files, with commas. The costs
+    /// are then not kept
+    #[arg(long, value_name = "FILE.json,…", value_delimiter = ',', conflicts_with = "record")]
+    from: Vec<PathBuf>,
+    /// Fit to the shapes of these lists, with commas, and judge on all
+    #[arg(long, value_name = "LIST,…", value_delimiter = ',', default_value = "fit")]
+    fit_to: Vec<List>,
+    /// Judge on every shape by costs that were fitted without it: fit so many times, each time without one of so many parts of all
+    /// shapes. Nothing else is done then
+    #[arg(long, value_name = "PARTS")]
+    cross_validate: Option<usize>,
+    /// Write what each plan took and what costs that were fitted without its shape predict, for `--cross-validate`
+    #[arg(long, value_name = "FILE.tsv", requires = "cross_validate")]
+    predictions: Option<PathBuf>,
+    /// Compare with these costs, as `--out` writes them, in place of the built-in ones
+    #[arg(long, value_name = "FILE.json")]
+    before: Option<PathBuf>,
+    /// Begin from the built-in costs of another GPU, which have seen none of the shapes
+    #[arg(long)]
+    afresh: bool,
     /// Print the costs as a file of src/gemm/kernel/costs/ on stdout; everything else goes to stderr
     #[arg(long)]
     export: bool,
@@ -83,10 +105,15 @@ impl Arguments {
     }
 }
 
-/// The plans of a list.
-fn sweep_of(recording: &Recording, list: List, costs: &Costs, arguments: &Arguments) -> Result<Sweep> {
+/// The plans of some shapes.
+fn sweep_of<'a>(
+    recording: &Recording,
+    shapes: impl IntoIterator<Item = &'a Shape>,
+    costs: &Costs,
+    arguments: &Arguments,
+) -> Result<Sweep> {
     let mut sweep = Sweep::new(recording.device);
-    for shape in recording.shapes.iter().filter(|shape| shape.list == list) {
+    for shape in shapes {
         let problem = shape.problem()?;
         sweep.add(&problem, &shape.plans, costs, |plan| !arguments.excludes(plan));
     }
@@ -97,68 +124,192 @@ fn percent(part: f64) -> String {
     format!("{:.2}", 100.0 * part)
 }
 
-fn print_losses(name: &str, sweep: &Sweep, before: &Costs, after: &Costs) {
-    let losses = [before, after].map(|costs| sweep.losses(costs));
-    for precision in Precision::ALL.map(Some).into_iter().chain([None]) {
-        let figures = losses.each_ref().map(|losses| {
-            let of = losses
-                .iter()
-                .filter(|loss| precision.is_none_or(|one| loss.precision == one));
-            Figures::of(of)
-        });
-        let [before, after] = figures;
+fn print_heading() {
+    eprintln!("What the planner's choices lose against the fastest plans, %: mean, 95 of 100 at most, worst");
+    eprintln!(
+        "By how much predictions of the chosen plans' times are off, %: median, and the part that is off by at most {:.0}",
+        100.0 * CLOSE
+    );
+    eprintln!("What choices take after as a part of before: geometric mean, worst\n");
+    eprintln!(
+        "{:<16} {:<12} {:>5}  {:^35}  {:^35}  {:^13}",
+        "shapes", "precision", "count", "before", "after", "after/before"
+    );
+}
+
+/// The lines of a list: what choices lost before and after, in the same order.
+fn print_losses(name: &str, losses: [&[Loss]; 2]) {
+    let f32 = |precision: Precision| (precision.name(), DType::F32, Some(precision));
+    let of_16_bits = [DType::F16, DType::BF16].map(|dtype| (dtype.name(), dtype, None));
+    for (kind, dtype, precision) in Precision::ALL.map(f32).into_iter().chain(of_16_bits) {
+        let of = |loss: &&Loss| loss.dtype == dtype && precision.is_none_or(|one| loss.precision == one);
+        if !losses[1].iter().any(|loss| of(&loss)) {
+            continue;
+        }
+        let [before, after] = losses.map(|losses| Figures::of(losses.iter().filter(of)));
+        let ratios: Vec<f64> = losses[0]
+            .iter()
+            .zip(losses[1])
+            .filter(|(loss, _)| of(loss))
+            .filter_map(|(before, after)| Some(after.us? / before.us?))
+            .collect();
+        let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len().max(1) as f64;
         let unmeasured = match after.unmeasured {
             0 => String::new(),
             count => format!("  ({count} choices were not measured)"),
         };
+        let columns = |figures: &Figures| {
+            let numbers = [
+                figures.mean,
+                figures.percentile_95,
+                figures.worst,
+                figures.off,
+                figures.close,
+            ];
+            numbers.map(|number| format!("{:>6}", percent(number))).join(" ")
+        };
         eprintln!(
-            "{name:<10} {:<12} {:>6}  {:>6} {:>6} {:>7}  {:>6} {:>6} {:>7}{unmeasured}",
-            precision.map_or("all", Precision::name),
+            "{name:<16} {:<12} {:>5}  {:>35}  {:>35}  {:>6.4} {:>6.3}{unmeasured}",
+            kind,
             after.count,
-            percent(before.mean),
-            percent(before.percentile_95),
-            percent(before.worst),
-            percent(after.mean),
-            percent(after.percentile_95),
-            percent(after.worst),
+            columns(&before),
+            columns(&after),
+            mean.exp(),
+            ratios.iter().copied().fold(0.0, f64::max),
         );
     }
 }
 
+/// The costs that a fit begins with.
+fn start(recording: &Recording, arguments: &Arguments) -> Costs {
+    let known = match arguments.afresh {
+        true => Costs::built_in(&DeviceInfo::H100),
+        false => Costs::built_in(&recording.device),
+    };
+    starting_costs(known, &recording.blocks_per_multiprocessor)
+}
+
+/// The costs that choices are compared with.
+fn before(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
+    Ok(match &arguments.before {
+        Some(path) => calibrated::read(path).with_context(|| format!("cannot take the costs in {}", path.display()))?,
+        None => Costs::built_in(&recording.device).clone(),
+    })
+}
+
 /// The costs that fit a recording, with what choices lose by them.
 fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
-    let built_in = Costs::built_in(&recording.device);
-    let start = starting_costs(built_in, &recording.blocks_per_multiprocessor);
-    let sweeps = List::ALL.map(|list| sweep_of(recording, list, &start, arguments).map(|sweep| (list, sweep)));
-    let sweeps = sweeps.into_iter().collect::<Result<Vec<_>>>()?;
-    let (_, fit_on) = &sweeps[0];
+    let (start, old) = (start(recording, arguments), before(recording, arguments)?);
+    let shapes = recording.shapes.iter();
+    let fit_on = shapes.filter(|shape| arguments.fit_to.contains(&shape.list));
+    let count = fit_on.clone().count();
+    let fit_on = sweep_of(recording, fit_on, &start, arguments)?;
     if fit_on.is_empty() {
         bail!("no shape was measured to fit to: give it more --seconds");
     }
     let begun = Instant::now();
     let fitted = fit_on.fit(&start, &recording.gpu);
     eprintln!(
-        "{}: {} plans of {} shapes, fitted in {:.1} s\n",
+        "{}: {} plans of {count} shapes, fitted in {:.1} s; before: costs {old}\n",
         recording.gpu,
         fit_on.measured(),
-        recording.shapes.iter().filter(|shape| shape.list == List::Fit).count(),
         begun.elapsed().as_secs_f64()
     );
-    eprintln!("What the planner's choices lose against the fastest plans, %: mean, 95 of 100 at most, worst");
-    eprintln!("before: costs {built_in}\n");
-    eprintln!(
-        "{:<10} {:<12} {:>6}  {:^21}  {:^21}",
-        "shapes", "precision", "count", "before", "after"
-    );
-    for (list, sweep) in sweeps.iter().filter(|(_, sweep)| !sweep.is_empty()) {
-        print_losses(list.name(), sweep, &start, &fitted);
+    print_heading();
+    for list in List::ALL {
+        let shapes = recording.shapes.iter().filter(|shape| shape.list == list);
+        let sweep = sweep_of(recording, shapes, &start, arguments)?;
+        if !sweep.is_empty() {
+            print_losses(list.name(), [&sweep.losses(&old), &sweep.losses(&fitted)]);
+        }
     }
-    eprintln!(
-        "\nPredictions of good plans are off by {} % (median); before, by {} %.",
-        percent(fit_on.typical_error(&fitted)),
-        percent(fit_on.typical_error(&start))
-    );
     Ok(fitted)
+}
+
+/// What a part of the shapes showed by costs that were fitted to the others.
+#[derive(Default)]
+struct Part {
+    /// The list of a choice, and what it lost before and after.
+    losses: Vec<(List, Loss, Loss)>,
+    /// A line a plan.
+    predictions: String,
+}
+
+/// Judges on every shape by costs that were fitted to others.
+fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) -> Result<()> {
+    let (start, old) = (start(recording, arguments), before(recording, arguments)?);
+    // A shape that was recorded twice is in one part.
+    let mut known: Vec<String> = Vec::new();
+    let mut numbers = Vec::new();
+    for shape in &recording.shapes {
+        let name = shape.to_string();
+        numbers.push(known.iter().position(|other| *other == name).unwrap_or_else(|| {
+            known.push(name);
+            known.len() - 1
+        }));
+    }
+    let part_of = |number: usize| numbers[number] % parts;
+    let one = |part: usize| -> Result<Part> {
+        let shapes = || recording.shapes.iter().enumerate();
+        let mut judged = Part::default();
+        let others = shapes()
+            .filter(|&(number, _)| part_of(number) != part)
+            .map(|(_, shape)| shape);
+        let fitted = sweep_of(recording, others, &start, arguments)?.fit(&start, &recording.gpu);
+        for (_, shape) in shapes().filter(|&(number, _)| part_of(number) == part) {
+            let sweep = sweep_of(recording, [shape], &start, arguments)?;
+            let both = sweep.losses(&old).into_iter().zip(sweep.losses(&fitted));
+            judged
+                .losses
+                .extend(both.map(|(before, after)| (shape.list, before, after)));
+            for prediction in sweep.predictions(&fitted) {
+                let Timed {
+                    kernel,
+                    cut,
+                    repacked,
+                    us,
+                } = prediction.timed;
+                let (predicted, regard) = (prediction.predicted_us, prediction.regard_for_error);
+                // Writing to a string cannot fail.
+                let _ = writeln!(
+                    judged.predictions,
+                    "{}\t{shape}\t{kernel}\t{cut:?}\t{repacked:?}\t{us}\t{predicted:.3}\t{regard:.4}\t{:?}",
+                    shape.list.name(),
+                    prediction.work
+                );
+            }
+        }
+        Ok(judged)
+    };
+    let begun = Instant::now();
+    let judged: Vec<Part> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..parts).map(|part| scope.spawn(move || one(part))).collect();
+        let of = |thread: std::thread::ScopedJoinHandle<'_, Result<_>>| match thread.join() {
+            Ok(losses) => losses,
+            Err(_) => bail!("a fit failed"),
+        };
+        threads.into_iter().map(of).collect::<Result<Vec<_>>>()
+    })?;
+    if let Some(path) = &arguments.predictions {
+        let lines: String = judged.iter().map(|part| part.predictions.as_str()).collect();
+        let heading = "list\tshape\tkernel\tcut\trepacked\tus\tpredicted_us\tregard_for_error\twork\n";
+        std::fs::write(path, format!("{heading}{lines}"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let losses: Vec<(List, Loss, Loss)> = judged.into_iter().flat_map(|part| part.losses).collect();
+    eprintln!(
+        "{}: {} shapes in {parts} parts, fitted in {:.1} s; before: costs {old}\n",
+        recording.gpu,
+        recording.shapes.len(),
+        begun.elapsed().as_secs_f64()
+    );
+    print_heading();
+    for list in List::ALL.map(Some).into_iter().chain([None]) {
+        let of = losses.iter().filter(|(of, ..)| list.is_none_or(|list| list == *of));
+        let (before, after): (Vec<Loss>, Vec<Loss>) = of.map(|&(_, before, after)| (before, after)).unzip();
+        print_losses(list.map_or("all", List::name), [&before, &after]);
+    }
+    Ok(())
 }
 
 /// Keeps the costs, or says why not.
@@ -170,7 +321,7 @@ fn keep(costs: &Costs, recording: &Recording, arguments: &Arguments) -> Result<(
     };
     match (&arguments.out, calibrated::path(&recording.gpu)) {
         (Some(path), _) => write(path),
-        _ if arguments.from.is_some() || arguments.exclude.is_some() => {
+        _ if !arguments.from.is_empty() || arguments.exclude.is_some() => {
             eprintln!("The costs are not kept: that takes a measurement of all kernels here.");
             Ok(())
         }
@@ -197,13 +348,16 @@ fn run(arguments: &Arguments) -> Result<()> {
     if !(arguments.seconds > 0.0 && arguments.within >= 1.0) {
         bail!("--seconds must be above 0 and --within at least 1");
     }
-    let recording = match &arguments.from {
-        Some(path) => Recording::read(path)?,
-        None => record(arguments)?,
+    let recording = match arguments.from.as_slice() {
+        [] => record(arguments)?,
+        paths => Recording::read_all(paths)?,
     };
     if let Some(path) = &arguments.record {
         recording.write(path)?;
         eprintln!("What was measured is in {}.", path.display());
+    }
+    if let Some(parts) = arguments.cross_validate {
+        return cross_validate(&recording, arguments, parts.max(2));
     }
     let costs = fit(&recording, arguments)?;
     keep(&costs, &recording, arguments)?;
@@ -212,7 +366,11 @@ fn run(arguments: &Arguments) -> Result<()> {
             "//! Costs of an {}, fitted by `calibrate` on {} to {} shapes.\n",
             recording.gpu,
             recording.date.split('T').next().unwrap_or_default(),
-            recording.shapes.iter().filter(|shape| shape.list == List::Fit).count(),
+            recording
+                .shapes
+                .iter()
+                .filter(|shape| arguments.fit_to.contains(&shape.list))
+                .count(),
         );
         print!("{}", rust_source(&costs, &about));
     }

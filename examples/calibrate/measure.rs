@@ -1,22 +1,29 @@
 //! Measures the plans of the shapes, for as long as there is time.
 
-use crate::recording::{problem_of, List, Recording, Shape};
-use crate::shapes::{drawn, shuffled_grid, to_fit};
-use crate::support::case::Case;
+use crate::recording::{List, Recording, Shape};
+use crate::shapes::{drawn, shuffled_grid, to_fit, Subject, MOST_BYTES};
 use crate::support::gpu::{Gpu, Launch, Timing};
-use crate::support::product::Product;
 use crate::support::record::now;
 use crate::Arguments;
-use anyhow::{Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use candle_sgemm::gemm::kernel::spec::Arithmetic;
+use candle_sgemm::gemm::launch::args::Addresses;
+use candle_sgemm::gemm::launch::launch;
+use candle_sgemm::gemm::operands::Operands;
 use candle_sgemm::gemm::tune::fit::{starting_costs, Timed};
-use candle_sgemm::gemm::{Costs, Plan, Precision, TABLE};
+use candle_sgemm::gemm::{Costs, DType, Plan, TABLE};
+use cudarc::driver::CudaSlice;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 /// What of the time each list has; what one leaves goes to the next.
-const SHARES: [(List, f64); 3] = [(List::HeldOut, 0.25), (List::Grid, 0.3), (List::Fit, 1.0)];
+const SHARES: [(List, f64); 3] = [(List::HeldOut, 0.25), (List::Grid, 0.3), (List::Fit, 0.45)];
+/// Times as many plans are candidates of a product in FP32, at three precisions, as of one in 16 bits.
+const SHARE_OF_F32: f64 = 3.0;
+/// Storages start on a multiple of this, in bytes.
+const STORAGE_BYTES: usize = 256;
 /// Products whose best plan is predicted to take longer, in µs, are large: few plans of them are measured.
 const LARGE_US: f64 = 300.0;
 /// Launches of a first look take about so long, in µs, and are no more than this.
@@ -55,39 +62,42 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
     let bar = ProgressBar::new((arguments.seconds * 1e3) as u64).with_style(style);
     let begun = Instant::now();
     let mut until = 0.0;
-    for (list, share) in SHARES {
-        let cases = match list {
-            List::Fit => to_fit(arguments.shapes.as_deref(), arguments.fit, 2 * arguments.seed)?,
-            List::HeldOut => drawn(arguments.held_out, 2 * arguments.seed + 1),
-            List::Grid => shuffled_grid(),
-        };
-        until = if share < 1.0 {
-            until + share * arguments.seconds
-        } else {
-            arguments.seconds
-        };
-        let end = begun + Duration::from_secs_f64(until);
-        for (number, case) in cases.iter().enumerate() {
-            if Instant::now() >= end {
-                bar.suspend(|| {
-                    eprintln!(
-                        "{}: {number} of {} shapes measured, for want of time",
-                        list.name(),
-                        cases.len()
-                    );
-                });
-                break;
+    let share_of = |dtype: DType| if dtype == DType::F32 { SHARE_OF_F32 } else { 1.0 };
+    let shares: f64 = arguments.dtype.iter().map(|&dtype| share_of(dtype)).sum();
+    let mut room = Room::new(&gpu)?;
+    for &dtype in &arguments.dtype {
+        room.fill(dtype)?;
+        for (list, share) in SHARES {
+            let subjects = match list {
+                List::Fit => to_fit(arguments.shapes.as_deref(), arguments.fit, 2 * arguments.seed, dtype)?,
+                List::HeldOut => drawn(arguments.held_out, 2 * arguments.seed + 1, dtype)?,
+                List::Grid => shuffled_grid(dtype)?,
+            };
+            until += share * arguments.seconds * share_of(dtype) / shares;
+            let end = begun + Duration::from_secs_f64(until);
+            for (number, subject) in subjects.iter().enumerate() {
+                if Instant::now() >= end {
+                    bar.suspend(|| {
+                        eprintln!(
+                            "{dtype}, {}: {number} of {} shapes measured, for want of time",
+                            list.name(),
+                            subjects.len()
+                        );
+                    });
+                    break;
+                }
+                bar.set_position(begun.elapsed().as_millis() as u64);
+                bar.set_message(format!(
+                    "{:.0} s, {dtype}, {} {}/{}: {}",
+                    arguments.seconds,
+                    list.name(),
+                    number + 1,
+                    subjects.len(),
+                    subject.name
+                ));
+                let plans = measure(&room, subject, &costs, arguments).with_context(|| subject.name.clone())?;
+                recording.shapes.push(Shape::new(list, subject, plans));
             }
-            bar.set_position(begun.elapsed().as_millis() as u64);
-            bar.set_message(format!(
-                "{:.0} s, {} {}/{}: {case}",
-                arguments.seconds,
-                list.name(),
-                number + 1,
-                cases.len()
-            ));
-            let plans = measure(&gpu, case, &costs, arguments).with_context(|| case.to_string())?;
-            recording.shapes.push(Shape::new(list, case, plans));
         }
     }
     bar.finish_and_clear();
@@ -139,10 +149,80 @@ fn least(plans: &[Plan], of: impl Fn(usize) -> f64) -> [f64; 3] {
     least
 }
 
-/// The times of the plans of a case.
-fn measure(gpu: &Gpu, case: &Case, costs: &Costs, arguments: &Arguments) -> Result<Vec<Timed>> {
-    let (problem, device) = (problem_of(case)?, gpu.context.info());
-    let guessed = |plan: &Plan| !Costs::built_in(device).kernels.contains_key(plan.kernel.name);
+/// Memory for all subjects, one after the other: to allocate and fill it for each would take longer than many are measured.
+struct Room<'a> {
+    gpu: &'a Gpu,
+    /// Random numbers of one type, of which every operand is a view.
+    operands: CudaSlice<u8>,
+    result: CudaSlice<u8>,
+}
+
+impl<'a> Room<'a> {
+    fn new(gpu: &'a Gpu) -> Result<Self> {
+        // Beside A there is room for two of the largest B, or for as many smaller ones as exceed the L2 twice.
+        let copies = 4 * gpu.context.info().l2_bytes as usize;
+        Ok(Room {
+            gpu,
+            operands: gpu.allocate(2 * MOST_BYTES + copies)?,
+            result: gpu.allocate(MOST_BYTES)?,
+        })
+    }
+
+    fn fill(&mut self, dtype: DType) -> Result<()> {
+        const THREADS: u32 = 256;
+        let entry = match dtype {
+            DType::F32 => "fill_random_f32",
+            DType::F16 => "fill_random_f16",
+            DType::BF16 => "fill_random_bf16",
+            _ => bail!("products of {dtype} are not calibrated: the planner has no kernels for them"),
+        };
+        let mut address = self.gpu.address(&self.operands);
+        let (mut count, mut seed) = ((self.operands.len() / dtype.size()) as u64, 1u64);
+        let mut parameters: [*mut c_void; 3] = [
+            std::ptr::from_mut(&mut address).cast(),
+            std::ptr::from_mut(&mut count).cast(),
+            std::ptr::from_mut(&mut seed).cast(),
+        ];
+        let blocks = (16 * self.gpu.context.info().sm_count, 1, 1);
+        // SAFETY: the kernel takes these three and writes `count` elements, which the buffer holds.
+        unsafe {
+            self.gpu
+                .launch_diagnostic("diagnostics/measure", entry, blocks, THREADS, &mut parameters)
+        }
+    }
+
+    /// Where the operands of each launch lie: B of one that is cold somewhere else than that of the launch before.
+    fn places(&self, subject: &Subject) -> Result<impl Fn(usize) -> Addresses> {
+        let size = subject.problem.dtype().size();
+        let [a_bytes, b_bytes] = subject.spans.map(|span| (span * size).next_multiple_of(STORAGE_BYTES));
+        let copies = match subject.cold {
+            true => (2 * self.gpu.context.info().l2_bytes as usize).div_ceil(b_bytes) + 1,
+            false => 1,
+        };
+        let problem = &subject.problem;
+        let d_bytes = problem.batch() * problem.m * problem.n * size;
+        ensure!(
+            a_bytes + copies * b_bytes <= self.operands.len() && d_bytes <= self.result.len(),
+            "there is no room for it: {a_bytes} bytes of A, {copies} × {b_bytes} of B, {d_bytes} of D"
+        );
+        let [a_offset, b_offset] = subject.offsets.map(|offset| offset * size);
+        let (storage, d) = (self.gpu.address(&self.operands), self.gpu.address(&self.result));
+        Ok(move |launch: usize| {
+            Addresses::new(Operands {
+                a: storage + a_offset as u64,
+                b: storage + (a_bytes + launch % copies * b_bytes + b_offset) as u64,
+                d,
+                ..Operands::default()
+            })
+        })
+    }
+}
+
+/// The times of the plans of a subject.
+fn measure(room: &Room, subject: &Subject, costs: &Costs, arguments: &Arguments) -> Result<Vec<Timed>> {
+    let gpu = room.gpu;
+    let (problem, device) = (subject.problem, gpu.context.info());
+    let guessed = |plan: &Plan| !Costs::built_in(device).kernels.contains_key(plan.kernel.costs_name());
     let mut plans: Vec<Plan> = Plan::candidates(&problem, device, costs)
         .filter(|plan| !arguments.excludes(plan))
         .collect();
@@ -163,10 +243,16 @@ fn measure(gpu: &Gpu, case: &Case, costs: &Costs, arguments: &Arguments) -> Resu
         }
     }
     let plans = usable;
-    let product = Product::to_time(gpu, *case, Precision::Tf32)?;
+    let places = room.places(subject)?;
+    let run = |plan: &Plan, i: usize| -> Result<()> {
+        // SAFETY: the views lie in the storage, the result fits into its buffer, and both live until the last launch has ended;
+        // the stream's context is current on this thread.
+        unsafe { launch(plan, &places(i), 1.0, 0.0, gpu.stream.cu_stream()) }?;
+        Ok(())
+    };
     let mut times = Vec::new();
     for plan in &plans {
-        let mut launch = |i| product.launch(plan, i);
+        let mut launch = |i| run(plan, i);
         let say = || plan.kernel.name.to_string();
         gpu.sample(1, false, &mut launch).with_context(say)?;
         let count = (LOOK_US / plan.predicted_us).clamp(1.0, LOOK_LAUNCHES) as u32;
@@ -180,8 +266,8 @@ fn measure(gpu: &Gpu, case: &Case, costs: &Costs, arguments: &Arguments) -> Resu
     let mut launches: Vec<Box<Launch>> = near
         .iter()
         .map(|&at| {
-            let (product, plan) = (&product, &plans[at]);
-            Box::new(move |i| product.launch(plan, i)) as Box<Launch>
+            let (run, plan) = (&run, &plans[at]);
+            Box::new(move |i| run(plan, i)) as Box<Launch>
         })
         .collect();
     let mut launches: Vec<&mut Launch> = launches.iter_mut().map(|launch| &mut **launch).collect();

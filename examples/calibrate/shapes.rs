@@ -1,126 +1,120 @@
-//! The shapes that are measured: drawn as networks have them.
+//! The shapes that are measured: drawn as models have them, by the sampler of `ladder --random`.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))] // nothing is measured then
 
 use crate::support::case::{grid, parse_shapes, Case, Layout};
+use crate::support::sampler::{Drawn, Operand, Sampler};
 use anyhow::Result;
+use candle_sgemm::gemm::{DType, ElementTypes, FoldedProblem, OperandLayout, Precision};
 use rand::rngs::StdRng;
-use rand::seq::{IndexedRandom, SliceRandom};
-use rand::{Rng, SeedableRng};
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
 
 /// Products with more operations take too long to measure them in dozens of ways.
 const MOST_FLOPS: f64 = 1.5e11;
-/// And those with more bytes.
-const MOST_BYTES: f64 = 1e9;
+/// And those whose operands, or whose result, take more bytes.
+pub const MOST_BYTES: usize = 1 << 30;
+/// Addresses of operands are known to be multiples of this at most.
+const MOST_ALIGN: usize = 16;
+
+/// A product to be measured.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// As the planner sees it, at the precision that allows every kernel.
+    pub problem: FoldedProblem,
+    /// Where A and B start in their storages, in elements.
+    pub offsets: [usize; 2],
+    /// Elements of the storages.
+    pub spans: [usize; 2],
+    /// Whether B is kept out of the L2.
+    pub cold: bool,
+    /// What it is called on the progress bar.
+    pub name: String,
+}
+
+impl Subject {
+    /// # Errors
+    ///
+    /// If the case is no product.
+    pub fn of_case(case: &Case, dtype: DType) -> Result<Self> {
+        let problem = case.problem(dtype, Precision::Tf32, false);
+        Ok(Subject {
+            problem: problem.folded().map_err(anyhow::Error::msg)?,
+            offsets: [0; 2],
+            spans: [case.batch * case.m * case.k, case.batch * case.k * case.n],
+            cold: case.cold,
+            name: case.to_string(),
+        })
+    }
+
+    /// # Errors
+    ///
+    /// If what was drawn is no product.
+    pub fn of_drawn(drawn: &Drawn, dtype: DType) -> Result<Self> {
+        let mut problem = drawn.problem(Precision::Tf32);
+        problem.types = ElementTypes::all_of(dtype);
+        problem.a = aligned(&drawn.a, dtype);
+        problem.b = aligned(&drawn.b, dtype);
+        Ok(Subject {
+            problem: problem.folded().map_err(anyhow::Error::msg)?,
+            offsets: [drawn.a.offset, drawn.b.offset],
+            spans: [drawn.a.span, drawn.b.span],
+            cold: drawn.cold,
+            name: drawn.to_string(),
+        })
+    }
+}
+
+/// The layout of an operand with elements of this type: its first one is where as many elements are skipped.
+fn aligned(operand: &Operand, dtype: DType) -> OperandLayout {
+    let skipped = operand.offset * dtype.size();
+    let align = if skipped == 0 {
+        MOST_ALIGN
+    } else {
+        (1 << skipped.trailing_zeros()).min(MOST_ALIGN)
+    };
+    operand.layout.with_align(align as u32)
+}
 
 /// These shapes, in the layout of a linear layer, and `count` drawn ones.
 ///
 /// # Errors
 ///
 /// If `asked` is no list of shapes.
-pub fn to_fit(asked: Option<&str>, count: usize, seed: u64) -> Result<Vec<Case>> {
+pub fn to_fit(asked: Option<&str>, count: usize, seed: u64, dtype: DType) -> Result<Vec<Subject>> {
     let asked = asked.map_or(Ok(Vec::new()), parse_shapes).map_err(anyhow::Error::msg)?;
     let layer = |[m, n, k]: [usize; 3]| Case {
         cold: true,
         ..Case::new(m, n, k, Layout::NT)
     };
-    let mut cases: Vec<Case> = asked.into_iter().map(layer).collect();
-    cases.extend(drawn(count, seed));
-    Ok(cases)
+    let mut subjects = Vec::new();
+    for shape in asked {
+        subjects.push(Subject::of_case(&layer(shape), dtype)?);
+    }
+    subjects.extend(drawn(count, seed, dtype)?);
+    Ok(subjects)
 }
 
-/// `count` drawn shapes. Another seed draws others.
-pub fn drawn(count: usize, seed: u64) -> Vec<Case> {
-    let mut rng = StdRng::seed_from_u64(seed);
-    std::iter::repeat_with(|| draw(&mut rng))
-        .filter(|case| {
-            let bytes = case
-                .problem(candle_sgemm::gemm::DType::F32, Default::default(), false)
-                .min_bytes();
-            case.flops() <= MOST_FLOPS && bytes <= MOST_BYTES
-        })
-        .take(count)
-        .collect()
+/// `count` drawn shapes, every class as often as any other. Another seed draws others.
+///
+/// # Errors
+///
+/// As [`Subject::of_drawn`].
+pub fn drawn(count: usize, seed: u64, dtype: DType) -> Result<Vec<Subject>> {
+    let fits = |drawn: &Drawn| {
+        let elements = [drawn.a.span + drawn.b.span, drawn.elements()];
+        drawn.flops() <= MOST_FLOPS && elements.iter().all(|elements| elements * dtype.size() <= MOST_BYTES)
+    };
+    let subjects = Sampler::new(seed, &[]).filter(fits).take(count);
+    subjects.map(|drawn| Subject::of_drawn(&drawn, dtype)).collect()
 }
 
 /// The grid, in an order that makes the first of them a fair choice where time ends early.
-pub fn shuffled_grid() -> Vec<Case> {
+///
+/// # Errors
+///
+/// As [`Subject::of_case`].
+pub fn shuffled_grid(dtype: DType) -> Result<Vec<Subject>> {
     let mut cases = grid();
     cases.shuffle(&mut StdRng::seed_from_u64(0));
-    cases
-}
-
-/// A size between these, small ones as likely as large ones.
-fn size(rng: &mut StdRng, least: f64, most: f64) -> usize {
-    2f64.powf(rng.random_range(least.log2()..most.log2())).round() as usize
-}
-
-/// The same, most often a multiple of 64, as widths of layers are.
-fn width(rng: &mut StdRng, most: f64) -> usize {
-    let size = size(rng, 64.0, most);
-    match rng.random_range(0..8) {
-        0 => size,
-        1 => size.next_multiple_of(8),
-        _ => size.next_multiple_of(64),
-    }
-}
-
-/// Rows of an input: a few, a power of two, or any number.
-fn rows(rng: &mut StdRng) -> usize {
-    match rng.random_range(0..4) {
-        0 => rng.random_range(1..=16),
-        1 | 2 => 1 << rng.random_range(4..14),
-        _ => size(rng, 1.0, 8192.0),
-    }
-}
-
-fn draw(rng: &mut StdRng) -> Case {
-    match rng.random_range(0..20) {
-        // A layer, its weights in memory.
-        0..=8 => {
-            let layout = *[Layout::NT, Layout::NT, Layout::NN].choose(rng).unwrap_or(&Layout::NT);
-            Case {
-                cold: true,
-                ..Case::new(rows(rng), width(rng, 16384.0), width(rng, 16384.0), layout)
-            }
-        }
-        // The gradient of its weights.
-        9..=10 => Case::new(
-            width(rng, 8192.0),
-            width(rng, 8192.0),
-            size(rng, 16.0, 16384.0),
-            Layout::TN,
-        ),
-        // Attention.
-        11..=13 => {
-            let (batch, width) = (size(rng, 4.0, 512.0), 32 * rng.random_range(1..=4));
-            let length = match rng.random_range(0..3) {
-                0 => size(rng, 16.0, 1024.0),
-                _ => size(rng, 16.0, 1024.0).next_multiple_of(16),
-            };
-            let case = match rng.random::<bool>() {
-                true => Case::new(length, length, width, Layout::NT),
-                false => Case::new(length, width, length, Layout::NN),
-            };
-            Case { batch, ..case }
-        }
-        // About square.
-        14..=17 => {
-            let around = size(rng, 64.0, 4096.0) as f64;
-            let mut side = || {
-                let side = size(rng, around / 2.0, around * 2.0);
-                if rng.random_range(0..4) == 0 {
-                    side
-                } else {
-                    side.next_multiple_of(16)
-                }
-            };
-            let (m, n, k) = (side(), side(), side());
-            Case::new(m, n, k, *Layout::ALL.choose(rng).unwrap_or(&Layout::NN))
-        }
-        // Anything.
-        _ => {
-            let (m, n, k) = (size(rng, 1.0, 4096.0), size(rng, 1.0, 4096.0), size(rng, 1.0, 4096.0));
-            Case::new(m, n, k, *Layout::ALL.choose(rng).unwrap_or(&Layout::NN))
-        }
-    }
+    cases.iter().map(|case| Subject::of_case(case, dtype)).collect()
 }

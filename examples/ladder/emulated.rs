@@ -87,7 +87,7 @@ pub fn products(arguments: &Arguments, cases: &[Case], kernels: &[&'static Kerne
                     continue;
                 }
             };
-            for plan in Plan::variants(spec, plan.problem, &DEVICE, Costs::built_in(&DEVICE)) {
+            for plan in Plan::variants(spec, &plan.problem, &DEVICE, Costs::built_in(&DEVICE)) {
                 let mut product = gemm::Case::new(plan, Target::Hopper, DEVICE, 0, emulation.seed);
                 product.watch = emulation.trace.or(product.watch);
                 tally.check(&plan.to_string(), emulation.seed, |schedule| {

@@ -170,7 +170,8 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&
         )?;
         let problem = case
             .problem(arguments.dtype, arguments.precision, arguments.beta != 0.0)
-            .folded();
+            .folded()
+            .map_err(anyhow::Error::msg)?;
         let device = gpu.context.info();
         let mut plans: Vec<Plan> = Plan::candidates(&problem, device, gpu.costs())
             .filter(|plan| plan.is_built(device) && kernels.iter().any(|spec| spec.name == plan.kernel.name))

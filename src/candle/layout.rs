@@ -177,7 +177,7 @@ impl MatmulCall {
             *extent = dim.extent;
         }
         Ok(MatmulCall {
-            problem: problem.folded(),
+            problem,
             shape,
             outer,
             start,

@@ -643,7 +643,7 @@ impl Op {
         });
         let explain =
             |error| Error::wrap(error).context(format!("the result of shape {:?} cannot be computed", call.shape));
-        let problem = &call.problem;
+        let problem = &call.problem.with_fewest_dims();
         let storage = match asked.types.d {
             ElementType::F16 => CpuStorage::F16(cpu::gemm_to_vec(problem, launches, threads()).map_err(explain)?),
             ElementType::BF16 => CpuStorage::BF16(cpu::gemm_to_vec(problem, launches, threads()).map_err(explain)?),

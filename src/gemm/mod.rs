@@ -25,4 +25,4 @@ pub use kernel::table::TABLE;
 pub use operands::{Access, DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
 pub use planner::explain::{explain, Explanation};
 pub use planner::plan::Plan;
-pub use problem::{Activation, Combine, Epilogue, GemmProblem, Precision};
+pub use problem::{Activation, Combine, Epilogue, FoldedProblem, GemmProblem, Precision};

@@ -4,6 +4,7 @@ use super::operands::{
     continues, merge_batch_dims, Access, BatchDim, DType, ElementTypes, OperandLayout, Operands, MAX_BATCH_DIMS,
 };
 use std::fmt;
+use std::ops::Deref;
 
 /// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and what a kernel counts with may go so
 /// far beyond the end without leaving their range. A block that goes on to the next of its matrices does so by up to 65535,
@@ -286,10 +287,20 @@ impl GemmProblem {
         Ok(())
     }
 
+    /// The same problem as plans and kernels see it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`GemmProblem::validate`].
+    pub fn folded(&self) -> Result<FoldedProblem, String> {
+        self.validate()?;
+        Ok(FoldedProblem(self.with_fewest_dims()))
+    }
+
     /// The same result with fewer batch dimensions or none: dimensions of one element are dropped, neighbours that can
     /// be walked with one stride are merged, and a batch that shares one B becomes more rows of A (the case of a
-    /// linear layer applied to an input of rank 3). Plans and kernels see only folded problems.
-    pub fn folded(&self) -> Self {
+    /// linear layer applied to an input of rank 3).
+    pub(crate) fn with_fewest_dims(&self) -> Self {
         let layouts = self.layouts();
         let mut dims: Vec<BatchDim> = (0..MAX_BATCH_DIMS)
             .map(|i| BatchDim {
@@ -358,6 +369,31 @@ impl GemmProblem {
     }
 }
 
+/// A problem that can be computed, with as few batch dimensions as it has: checked and folded once, by
+/// [`GemmProblem::folded`]. Plans are made for it, and equal ones have the same measured choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FoldedProblem(GemmProblem);
+
+impl FoldedProblem {
+    /// The same sizes with A and B laid out otherwise.
+    pub fn with_factors(self, a: OperandLayout, b: OperandLayout) -> Self {
+        FoldedProblem(GemmProblem { a, b, ..self.0 })
+    }
+
+    /// The same with other arithmetic allowed.
+    pub fn with_precision(self, precision: Precision) -> Self {
+        FoldedProblem(GemmProblem { precision, ..self.0 })
+    }
+}
+
+impl Deref for FoldedProblem {
+    type Target = GemmProblem;
+
+    fn deref(&self) -> &GemmProblem {
+        &self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,7 +421,7 @@ mod tests {
     #[test]
     fn dense_batches_merge_into_one_dimension() {
         let problem = batched([2, 1, 4, 6], [504, 0, 126, 21], [840, 0, 210, 35], [360, 0, 90, 15]);
-        let folded = problem.folded();
+        let folded = problem.folded().unwrap();
         assert_eq!(folded.batch_dims, [1, 1, 1, 48]);
         assert_eq!(folded.a.batch_strides, [0, 0, 0, 21]);
         assert_eq!(folded.b.batch_strides, [0, 0, 0, 35]);
@@ -394,7 +430,9 @@ mod tests {
 
     #[test]
     fn a_batch_that_shares_b_becomes_rows() {
-        let folded = batched([1, 1, 4, 6], [0, 0, 126, 21], [0; 4], [0, 0, 90, 15]).folded();
+        let folded = batched([1, 1, 4, 6], [0, 0, 126, 21], [0; 4], [0, 0, 90, 15])
+            .folded()
+            .unwrap();
         assert_eq!((folded.m, folded.batch()), (3 * 24, 1));
     }
 
@@ -402,7 +440,7 @@ mod tests {
     fn a_batch_of_single_rows_takes_the_stride_of_the_batch() {
         let mut problem = batched([1, 1, 1, 6], [0, 0, 0, 16], [0; 4], [0, 0, 0, 5]);
         problem.m = 1;
-        let folded = problem.folded();
+        let folded = problem.folded().unwrap();
         assert_eq!((folded.m, folded.batch()), (6, 1));
         assert_eq!((folded.a.row_stride, folded.d.row_stride), (16, 5));
     }
@@ -411,22 +449,23 @@ mod tests {
     fn a_batch_that_would_be_too_many_rows_stays_a_batch() {
         let mut problem = batched([1, 1, 1, 1 << 20], [0, 0, 0, 7 << 20], [0; 4], [0, 0, 0, 5 << 20]);
         problem.m = 1 << 20;
-        let folded = problem.folded();
+        let folded = problem.folded().unwrap();
         assert_eq!((folded.m, folded.batch()), (1 << 20, 1 << 20));
-        folded.validate().unwrap();
     }
 
     #[test]
     fn rows_stay_apart_where_they_do_not_continue() {
         // A is padded between matrices: 24 instead of 3·7 elements.
-        let folded = batched([1, 1, 1, 6], [0, 0, 0, 24], [0; 4], [0, 0, 0, 15]).folded();
+        let folded = batched([1, 1, 1, 6], [0, 0, 0, 24], [0; 4], [0, 0, 0, 15])
+            .folded()
+            .unwrap();
         assert_eq!((folded.m, folded.batch_dims), (3, [1, 1, 1, 6]));
     }
 
     #[test]
     fn dimensions_that_do_not_line_up_stay_apart() {
         let problem = batched([1, 1, 4, 6], [0, 0, 0, 21], [0, 0, 35, 35], [0, 0, 90, 15]);
-        assert_eq!(problem.folded().batch_dims, [1, 1, 4, 6]);
+        assert_eq!(problem.folded().unwrap().batch_dims, [1, 1, 4, 6]);
     }
 
     #[test]
@@ -440,7 +479,7 @@ mod tests {
         assert!(error.contains("2147483648"), "{error}");
         let mut many = GemmProblem::row_major(2, 3, 4);
         many.batch_dims = [1 << 20, 1 << 20, 1 << 20, 1 << 20];
-        assert!(many.folded().validate().unwrap_err().contains("batch"));
+        assert!(many.folded().unwrap_err().contains("batch"));
         // Each size is allowed, the result has 2^64 bytes and more.
         let huge = GemmProblem::row_major(1 << 30, 1 << 30, 1);
         let mut batch = GemmProblem::row_major(1 << 30, 1 << 30, 1);

@@ -615,6 +615,7 @@ mod tests {
         let (problem, _) = shared.problem(Precision::Fp32, ONE).unwrap();
         assert_eq!(problem.b.batch_strides, [0; 4]);
         // A weight that the whole batch shares makes the batch more rows.
-        assert_eq!((problem.folded().m, problem.folded().batch()), (12, 1));
+        let folded = problem.folded().unwrap();
+        assert_eq!((folded.m, folded.batch()), (12, 1));
     }
 }

@@ -261,7 +261,7 @@ mod tests {
         let plan = Plan {
             kernel: &TABLE[0],
             by_name: true,
-            problem,
+            problem: problem.folded().unwrap(),
             repacks: [None; 2],
             grid: [1, 1, 1],
             cut: Cut::Cluster(2),
@@ -304,11 +304,15 @@ mod tests {
         assert_eq!((args.alpha, args.beta), (0.5, 2.0));
         assert_eq!((args.alpha_at, args.beta_at), (0, 0), "the values count");
         problem.epilogue.device_scalars = true;
-        let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);
+        let with = |problem: GemmProblem| Plan {
+            problem: problem.folded().unwrap(),
+            ..plan
+        };
+        let args = with(problem).args(&at, 0.5, 2.0, 0);
         assert_eq!((args.alpha_at, args.beta_at), (0x8000, 0x9000));
 
         problem.epilogue.c = None;
-        let args = Plan { problem, ..plan }.args(&at, 0.5, 2.0, 0);
+        let args = with(problem).args(&at, 0.5, 2.0, 0);
         assert_eq!((args.beta, args.c), (0.0, GemmOperand::ABSENT), "C must stay unread");
     }
 }

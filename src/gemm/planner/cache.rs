@@ -23,26 +23,23 @@ static PLANS: PlanCache<Key, Plan> = PlanCache::new();
 /// As [`Plan::new`] and [`Plan::named`]. Errors are not kept.
 pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str>, measured: bool) -> Result<Plan> {
     let kernel = kernel.map(table::find).transpose()?.map(|spec| spec.name);
-    PLANS.get_or_make((context.id(), *problem, kernel, measured), |_| match kernel {
-        Some(name) => Plan::named_that(name, problem, context.info(), costs(context), |plan| {
-            usable(plan, context)
-        }),
-        // Where measuring fails, on a full card for one, the planner decides, and it is not tried again at every call.
-        None if measured => tune::tune(problem).or_else(|error| {
-            eprintln!("candle-sgemm: a product is planned instead of measured: {error}");
-            automatic(problem, context)
-        }),
-        None => automatic(problem, context),
+    PLANS.get_or_make((context.id(), *problem, kernel, measured), |_| {
+        let problem = problem.folded().map_err(Error::Problem)?;
+        let fits = |plan: &Plan| usable(plan, context);
+        let (device, costs) = (context.info(), costs(context));
+        // The kernels that this build has machine code for and the device room.
+        let automatic = || match cheapest_that(Plan::candidates(&problem, device, costs), fits)? {
+            Some(plan) => Ok(plan),
+            None => Plan::of(&problem, device, costs),
+        };
+        match kernel {
+            Some(name) => Plan::named_that(name, &problem, device, costs, fits),
+            // Where measuring fails, on a full card for one, the planner decides, and it is not tried again at every call.
+            None if measured => tune::tune_folded(&problem).or_else(|error| {
+                eprintln!("candle-sgemm: a product is planned instead of measured: {error}");
+                automatic()
+            }),
+            None => automatic(),
+        }
     })
-}
-
-/// [`Plan::new`] with the kernels that this build has machine code for and the device room.
-fn automatic(problem: &GemmProblem, context: &CurrentContext) -> Result<Plan> {
-    problem.validate().map_err(Error::Problem)?;
-    let problem = problem.folded();
-    let candidates = Plan::candidates(&problem, context.info(), costs(context));
-    match cheapest_that(candidates, |plan| usable(plan, context))? {
-        Some(plan) => Ok(plan),
-        None => Plan::new(&problem, context.info(), costs(context)),
-    }
 }

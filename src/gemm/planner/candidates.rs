@@ -7,7 +7,7 @@ use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
-use crate::gemm::problem::{GemmProblem, Precision};
+use crate::gemm::problem::{FoldedProblem, GemmProblem, Precision};
 use crate::gemm::schedule::cut::Cut;
 use crate::gemm::schedule::stream_k::StreamK;
 
@@ -19,10 +19,10 @@ const FEW_PRODUCTS: usize = 64;
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 
 impl Plan {
-    /// Every plan with a kernel that the planner considers, for a valid, folded problem: with operands in place, and with
+    /// Every plan with a kernel that the planner considers: with operands in place, and with
     /// operands repacked where a kernel reads those otherwise not at all or slowly.
     pub fn candidates<'a>(
-        problem: &'a GemmProblem,
+        problem: &'a FoldedProblem,
         device: &'a DeviceInfo,
         costs: &'a Costs,
     ) -> impl Iterator<Item = Plan> + 'a {
@@ -30,8 +30,8 @@ impl Plan {
             .iter()
             .filter(|spec| disregarded(spec, problem, costs).is_none())
             .flat_map(move |spec| {
-                let as_it_lies = Some((*problem, [None; 2]));
-                let ways = [as_it_lies, prepare::offer(spec, problem)].into_iter().flatten();
+                let in_place = Some((*problem, [None; 2]));
+                let ways = [in_place, prepare::offer(spec, problem)].into_iter().flatten();
                 ways.filter(|(problem, _)| spec.refusal(problem, device).is_none())
                     .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device, costs))
             })
@@ -40,16 +40,16 @@ impl Plan {
     /// This kernel with k whole and with every cut of k that may pay and leaves no slice empty.
     pub fn variants<'a>(
         spec: &'static KernelSpec,
-        problem: GemmProblem,
+        problem: &FoldedProblem,
         device: &DeviceInfo,
         costs: &'a Costs,
     ) -> impl Iterator<Item = Plan> + 'a {
-        Plan::cuts(spec, problem, [None; 2], device, costs)
+        Plan::cuts(spec, *problem, [None; 2], device, costs)
     }
 
     fn cuts<'a>(
         spec: &'static KernelSpec,
-        problem: GemmProblem,
+        problem: FoldedProblem,
         repacks: Repacks,
         device: &DeviceInfo,
         costs: &'a Costs,

@@ -7,7 +7,7 @@ use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::KernelSpec;
 use crate::gemm::kernel::table::{self, TABLE};
-use crate::gemm::problem::GemmProblem;
+use crate::gemm::problem::{FoldedProblem, GemmProblem};
 
 impl Plan {
     /// The kernel that the cost model expects to be fastest for `problem` on `device`; for results of at most 1024 × 1024, where
@@ -18,9 +18,17 @@ impl Plan {
     /// [`Error::Problem`] if the problem cannot be computed at all; [`Error::Refused`] by the last resort of the table
     /// if nothing takes it.
     pub fn new(problem: &GemmProblem, device: &DeviceInfo, costs: &Costs) -> Result<Self> {
-        problem.validate().map_err(Error::Problem)?;
-        let problem = problem.folded();
-        match Plan::candidates(&problem, device, costs).min_by(cheaper) {
+        let problem = problem.folded().map_err(Error::Problem)?;
+        Plan::of(&problem, device, costs)
+    }
+
+    /// The same of a problem that has been folded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::new`], but for the problem's.
+    pub(in crate::gemm) fn of(problem: &FoldedProblem, device: &DeviceInfo, costs: &Costs) -> Result<Self> {
+        match Plan::candidates(problem, device, costs).min_by(cheaper) {
             Some(plan) => Ok(plan),
             None => Plan::forced(&TABLE[0], problem, device, costs, |_| Ok(true)),
         }
@@ -39,11 +47,11 @@ impl Plan {
         costs: &Costs,
         fits: impl FnMut(&Plan) -> Result<bool>,
     ) -> Result<Option<Plan>> {
-        let problem = self.as_it_lies();
+        let problem = self.in_place();
         let spare = |plan: &Plan| plan.workspace_bytes == 0;
         Ok(match self.by_name {
             true => {
-                let variants = Plan::variants(self.kernel, problem, device, costs).filter(spare);
+                let variants = Plan::variants(self.kernel, &problem, device, costs).filter(spare);
                 cheapest_that(variants, fits)?.map(Plan::asked_for)
             }
             false => cheapest_that(Plan::candidates(&problem, device, costs).filter(spare), fits)?,
@@ -57,29 +65,29 @@ impl Plan {
     /// As [`Plan::new`], and [`Error::UnknownKernel`], and [`Error::Refused`] with the reason if this kernel cannot
     /// take the problem.
     pub fn named(name: &str, problem: &GemmProblem, device: &DeviceInfo, costs: &Costs) -> Result<Self> {
-        Plan::named_that(name, problem, device, costs, |_| Ok(true))
+        let problem = problem.folded().map_err(Error::Problem)?;
+        Plan::named_that(name, &problem, device, costs, |_| Ok(true))
     }
 
     /// The same with the best cut of k for which there is room on the device, as `fits` says.
     ///
     /// # Errors
     ///
-    /// As [`Plan::named`], whatever `fits` fails with, and [`Error::Refused`] if there is no room for any.
+    /// As [`Plan::named`], but for the problem's, whatever `fits` fails with, and [`Error::Refused`] if there is no room for any.
     pub fn named_that(
         name: &str,
-        problem: &GemmProblem,
+        problem: &FoldedProblem,
         device: &DeviceInfo,
         costs: &Costs,
         fits: impl FnMut(&Plan) -> Result<bool>,
     ) -> Result<Self> {
         let spec = table::find(name)?;
-        problem.validate().map_err(Error::Problem)?;
-        Plan::forced(spec, problem.folded(), device, costs, fits).map(Plan::asked_for)
+        Plan::forced(spec, problem, device, costs, fits).map(Plan::asked_for)
     }
 
     fn forced(
         spec: &'static KernelSpec,
-        problem: GemmProblem,
+        problem: &FoldedProblem,
         device: &DeviceInfo,
         costs: &Costs,
         fits: impl FnMut(&Plan) -> Result<bool>,
@@ -88,7 +96,7 @@ impl Plan {
             kernel: spec.name,
             reason: reason.to_string(),
         };
-        if let Some(reason) = spec.refusal(&problem, device) {
+        if let Some(reason) = spec.refusal(problem, device) {
             return Err(refused(reason));
         }
         let variants = || Plan::variants(spec, problem, device, costs);

@@ -1,7 +1,7 @@
 //! What a plan costs: the model by which the planner compares plans. [`Work`] is what there is to do, and [`Costs`] what that
 //! takes; clock, lanes and multiprocessors of the device at hand scale it.
 
-use super::prepare::Repacks;
+use super::prepare::{Repack, Repacks};
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::{KernelCost, SharedCosts};
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
@@ -28,6 +28,37 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     let accesses = [accesses.a, accesses.b];
     let single = |access: &&Access| !matches!(access, Access::RowVector | Access::ColVector);
     accesses.iter().filter(single).count()
+}
+
+/// Bytes that aligned transpositions read and write at once.
+const VECTOR_BYTES: usize = 16;
+
+/// Outputs of a tile of 128 × 128.
+const LARGE_TILE: f64 = 128.0 * 128.0;
+
+/// What repacking an operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Copy,
+    Transpose,
+    TransposeUnaligned,
+}
+
+impl Move {
+    fn of(repack: &Repack) -> Self {
+        let ([rows, cols], dtype) = (repack.size, repack.dtype);
+        let vectors = matches!(
+            repack.from.access(rows, cols, dtype),
+            Access::RowVector | Access::ColVector
+        );
+        // Tiles of vectors have to be whole in both directions.
+        let whole = |length: usize| (length * dtype.size()).is_multiple_of(VECTOR_BYTES);
+        match repack.transposes() {
+            false => Move::Copy,
+            true if vectors && whole(rows) && whole(cols) => Move::Transpose,
+            true => Move::TransposeUnaligned,
+        }
+    }
 }
 
 /// What a plan has to do on a device, whatever that costs.
@@ -59,8 +90,11 @@ pub struct Work {
     starts_early: bool,
     /// Whether two blocks share tiles.
     pairs: bool,
-    /// What repacking A and B takes at the datasheet's bandwidth, in µs, and whether they have gaps between elements.
-    repacks: [Option<(f64, bool)>; 2],
+    /// Outputs of a tile, as a part of one of 128 × 128.
+    large_tiles: f64,
+    /// What repacking A and B takes at the datasheet's bandwidth, in µs, how they are moved, and whether they have gaps between
+    /// elements.
+    repacks: [Option<(f64, Move, bool)>; 2],
 }
 
 impl Work {
@@ -116,11 +150,12 @@ impl Work {
             exchanges: spec.tma_boxes.is_some() && split_k > 1,
             starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
+            large_tiles: f64::from(tile.bm * tile.bn) / LARGE_TILE,
             repacks: repacks.map(|repack| {
                 let repack = repack?;
                 let moved = 2.0 * repack.bytes as f64;
                 let gaps = repack.from.access(repack.size[0], repack.size[1], repack.dtype) == Access::Strided;
-                Some((moved / bytes_per_us, gaps))
+                Some((moved / bytes_per_us, Move::of(&repack), gaps))
             }),
         }
     }
@@ -164,7 +199,9 @@ impl Work {
             }
         };
         let memory_us = (self.memory_us + shared.far * self.far_us) / cost.bandwidth;
-        let exchange_us = if self.exchanges { shared.exchange_us } else { 0.0 };
+        let handed_on = 1.0 - 1.0 / f64::from(split_k);
+        let sums_us = shared.clusters.sums_us * self.large_tiles * handed_on;
+        let exchange_us = sums_us + if self.exchanges { shared.exchange_us } else { 0.0 };
         let launch_us = match self.starts_early {
             true => shared.early_launch_us,
             false => shared.launch_us,
@@ -175,9 +212,14 @@ impl Work {
             Cut::WorkQueue(_) => setup_us,
             _ => 0.0,
         };
-        let repack_us = |&(us, gaps): &(f64, bool)| {
+        let repack_us = |&(us, how, gaps): &(f64, Move, bool)| {
             let gaps = if gaps { shared.repack.gaps } else { 1.0 };
-            shared.repack.start_us + us / (shared.repack.bandwidth * gaps)
+            let cost = match how {
+                Move::Copy => shared.repack.copy,
+                Move::Transpose => shared.repack.transpose,
+                Move::TransposeUnaligned => shared.repack.transpose_unaligned,
+            };
+            cost.start_us + us / (cost.bandwidth * gaps)
         };
         let repacks_us: f64 = self.repacks.iter().flatten().map(repack_us).sum();
         let l2_us = self.l2_us * shared.l2;

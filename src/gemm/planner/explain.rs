@@ -35,10 +35,9 @@ pub fn explain(problem: &GemmProblem, device: &DeviceInfo, costs: &Costs) -> Exp
         refused: Vec::new(),
         costs: costs.to_string(),
     };
-    if problem.validate().is_err() {
+    let Ok(folded) = problem.folded() else {
         return explanation;
-    }
-    let folded = problem.folded();
+    };
     for plan in Plan::candidates(&folded, device, costs) {
         let of_its_kind =
             |other: &&mut Plan| other.kernel.name == plan.kernel.name && other.is_repacked() == plan.is_repacked();

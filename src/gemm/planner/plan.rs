@@ -6,7 +6,7 @@ use super::prepare::{self, Repacks};
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec};
-use crate::gemm::problem::{GemmProblem, MAX_OVERSHOOT};
+use crate::gemm::problem::{FoldedProblem, GemmProblem, MAX_OVERSHOOT};
 use crate::gemm::schedule::cut::Cut;
 use crate::gemm::schedule::stream_k::StreamK;
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct Plan {
     /// Whether it was asked for by name, so that no other may take its place.
     pub by_name: bool,
     /// The problem as the kernel gets it: folded, with the layouts of operands that are repacked.
-    pub problem: GemmProblem,
+    pub problem: FoldedProblem,
     /// Operands that are repacked, into the workspace, before the kernel starts.
     pub repacks: Repacks,
     /// Blocks in x, y and z.
@@ -58,12 +58,13 @@ pub struct Plan {
 impl Plan {
     /// The problem with operands in place, before any is repacked.
     #[cfg(any(feature = "cuda", test))]
-    pub(crate) fn as_it_lies(&self) -> GemmProblem {
-        let mut problem = self.problem;
+    pub(crate) fn in_place(&self) -> FoldedProblem {
+        let problem = self.problem;
         let [a, b] = &self.repacks;
-        problem.a = a.map_or(problem.a, |repack| repack.from);
-        problem.b = b.map_or(problem.b, |repack| repack.from);
-        problem
+        problem.with_factors(
+            a.map_or(problem.a, |repack| repack.from),
+            b.map_or(problem.b, |repack| repack.from),
+        )
     }
 
     /// The same, its kernel asked for by name.
@@ -73,7 +74,7 @@ impl Plan {
 
     pub(super) fn with(
         spec: &'static KernelSpec,
-        problem: GemmProblem,
+        problem: FoldedProblem,
         mut repacks: Repacks,
         device: &DeviceInfo,
         costs: &Costs,
@@ -152,7 +153,7 @@ impl Plan {
     }
 
     /// Length of a slice of k.
-    pub const fn k_slice(&self) -> u32 {
+    pub fn k_slice(&self) -> u32 {
         self.cut.k_slice(self.problem.k as u32, self.kernel.tile.bk)
     }
 
@@ -181,7 +182,7 @@ impl Plan {
 
     /// How much longer the plan counts as than it takes, for the error that it may have.
     pub fn regard_for_error(&self) -> f64 {
-        let GemmProblem { m, n, .. } = self.problem;
+        let GemmProblem { m, n, .. } = *self.problem;
         match self.kernel.arithmetic == Arithmetic::Ffma && m.max(n) <= SMALL_RESULT {
             true => (self.accumulation_depth() as f64 / SHALLOW_DEPTH)
                 .max(1.0)

@@ -4,7 +4,7 @@
 
 use crate::gemm::kernel::spec::KernelSpec;
 use crate::gemm::operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
-use crate::gemm::problem::GemmProblem;
+use crate::gemm::problem::{FoldedProblem, GemmProblem};
 use crate::transpose::{Axis, TransposeProblem};
 
 /// Rows of what is written start on sectors of memory.
@@ -45,14 +45,15 @@ enum Order {
 
 /// `problem` with operands as `spec` likes them, and what has to be written for that: `None` where nothing would change, or
 /// the copies would be too large.
-pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, Repacks)> {
-    let GemmProblem { m, n, k, .. } = *problem;
-    let mut changed = *problem;
+pub fn offer(spec: &KernelSpec, problem: &FoldedProblem) -> Option<(FoldedProblem, Repacks)> {
+    let GemmProblem {
+        m, n, k, mut a, mut b, ..
+    } = **problem;
     let mut repacks = [None; 2];
     let accesses = problem.accesses();
     let operands = [
-        (&mut changed.a, accesses.a, problem.types.a, spec.needs.a, [m, k]),
-        (&mut changed.b, accesses.b, problem.types.b, spec.needs.b, [k, n]),
+        (&mut a, accesses.a, problem.types.a, spec.needs.a, [m, k]),
+        (&mut b, accesses.b, problem.types.b, spec.needs.b, [k, n]),
     ];
     for ((layout, access, dtype, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
         if let Some(order) = wanted(access, needs) {
@@ -70,7 +71,7 @@ pub fn offer(spec: &KernelSpec, problem: &GemmProblem) -> Option<(GemmProblem, R
         .iter()
         .flatten()
         .fold(0usize, |bytes, repack| bytes.saturating_add(repack.bytes));
-    (bytes > 0 && bytes <= MAX_BYTES).then_some((changed, repacks))
+    (bytes > 0 && bytes <= MAX_BYTES).then(|| (problem.with_factors(a, b), repacks))
 }
 
 /// The order in which an operand should be written for a kernel with these needs, if at all.
@@ -181,7 +182,7 @@ mod tests {
             OperandLayout::col_major(2048),
             OperandLayout::row_major(1024),
         );
-        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_nt"), &problem).unwrap();
+        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_nt"), &problem.folded().unwrap()).unwrap();
         let (a, b) = (a.unwrap(), b.unwrap());
         assert_eq!(changed.layout_name(), "NT");
         assert_eq!((a.to.row_stride, a.bytes), (512, 2048 * 512 * 4));
@@ -191,38 +192,38 @@ mod tests {
             panic!("a transposition")
         };
         assert_eq!((m.rows, m.cols, m.src_row, m.dst_col), (512, 2048, 2048, 512));
-        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_tt"), &problem).unwrap();
+        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_tt"), &problem.folded().unwrap()).unwrap();
         assert_eq!((changed.layout_name().as_str(), a), ("TT", None));
         assert!(b.is_some());
-        assert!(offer(spec("gemm_tf32x3_sm90_128x128_tn"), &problem).is_none());
+        assert!(offer(spec("gemm_tf32x3_sm90_128x128_tn"), &problem.folded().unwrap()).is_none());
     }
 
     #[test]
     fn rows_that_start_anywhere_are_padded_and_batches_kept() {
         let mut problem = GemmProblem::row_major(65, 33, 127);
         problem.batch_dims = [1, 1, 3, 2];
-        problem.a.batch_strides = [0, 0, 2 * 65 * 127, 65 * 127];
-        problem.b.batch_strides = [0, 0, 127 * 33, 0];
+        problem.a.batch_strides = [0, 0, 65 * 127, 0];
+        problem.b.batch_strides = [0, 0, 2 * 127 * 33, 127 * 33];
         problem.d.batch_strides = [0, 0, 2 * 65 * 33, 65 * 33];
-        let (changed, [a, b]) = offer(spec("ffma_64x64"), &problem).unwrap();
+        let (changed, [a, b]) = offer(spec("ffma_64x64"), &problem.folded().unwrap()).unwrap();
         let (a, b) = (a.unwrap(), b.unwrap());
         assert!(!a.transposes() && !b.transposes());
-        assert_eq!(a.to.batch_strides, [0, 0, 2 * 65 * 128, 65 * 128]);
-        assert_eq!(b.to.batch_strides, [0, 0, 127 * 40, 0]);
-        assert_eq!((a.bytes, b.bytes), (6 * 65 * 128 * 4, 3 * 127 * 40 * 4));
+        assert_eq!(a.to.batch_strides, [0, 0, 65 * 128, 0]);
+        assert_eq!(b.to.batch_strides, [0, 0, 2 * 127 * 40, 127 * 40]);
+        assert_eq!((a.bytes, b.bytes), (3 * 65 * 128 * 4, 6 * 127 * 40 * 4));
         assert_eq!(changed.a.access(65, 127, DType::F32), Access::RowVector);
         assert_eq!(changed.b.access(127, 33, DType::F32), Access::RowVector);
         let movement = b.movement(&problem.batch_dims);
-        assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (381, 33, 40)));
+        assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (762, 33, 40)));
     }
 
     #[test]
     fn what_would_not_help_is_not_offered() {
         let fine = GemmProblem::row_major(64, 64, 64);
-        assert!(offer(spec("ffma_64x64"), &fine).is_none());
+        assert!(offer(spec("ffma_64x64"), &fine.folded().unwrap()).is_none());
         let mut broadcast = fine;
         broadcast.a = OperandLayout::strided(0, 1).with_align(4);
-        assert!(offer(spec("ffma_64x64"), &broadcast).is_none());
+        assert!(offer(spec("ffma_64x64"), &broadcast.folded().unwrap()).is_none());
         let huge = GemmProblem::new(
             1 << 16,
             1 << 16,
@@ -230,6 +231,6 @@ mod tests {
             OperandLayout::col_major(1 << 16),
             OperandLayout::row_major(1 << 16),
         );
-        assert!(offer(spec("gemm_tf32x3_sm90_128x128_2cta_nt"), &huge).is_none());
+        assert!(offer(spec("gemm_tf32x3_sm90_128x128_2cta_nt"), &huge.folded().unwrap()).is_none());
     }
 }

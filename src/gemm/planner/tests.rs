@@ -53,6 +53,7 @@ fn code_of_an_older_architecture_is_planned_as_such() {
         for (m, n, k) in [(1, 4096, 4096), (16, 512, 8192), (64, 64, 16384), (300, 700, 900)] {
             let mut problem = GemmProblem::row_major(m, n, k);
             problem.precision = precision;
+            let problem = problem.folded().unwrap();
             assert!(
                 Plan::candidates(&problem, &DeviceInfo::H100, h100()).any(|plan| plan.cluster() > 1),
                 "{m} × {n} × {k} has plans with clusters"
@@ -62,7 +63,7 @@ fn code_of_an_older_architecture_is_planned_as_such() {
                 assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
             }
             for spec in TABLE {
-                for plan in Plan::variants(spec, problem, &from_ptx, Costs::built_in(&from_ptx))
+                for plan in Plan::variants(spec, &problem, &from_ptx, Costs::built_in(&from_ptx))
                     .filter(|plan| spec.refusal(&plan.problem, &from_ptx).is_none())
                 {
                     assert_eq!(plan.cluster(), 1, "{plan}");
@@ -91,6 +92,7 @@ fn every_product_has_a_plan_without_a_workspace() {
     for mut problem in problems {
         for precision in Precision::ALL {
             problem.precision = precision;
+            let problem = problem.folded().unwrap();
             for plan in Plan::candidates(&problem, &DeviceInfo::H100, h100()).filter(|plan| plan.workspace_bytes > 0) {
                 had_one += 1;
                 let other = plan
@@ -284,7 +286,7 @@ fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
     for k in [1, 31, 33, 96, 100, 257, 1000] {
         for spec in TABLE {
             let problem = GemmProblem::new(64, 64, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
-            for plan in Plan::variants(spec, problem, &DeviceInfo::H100, h100()) {
+            for plan in Plan::variants(spec, &problem.folded().unwrap(), &DeviceInfo::H100, h100()) {
                 let queue = matches!(plan.kernel.split_k, SplitK::WorkQueue(_));
                 assert_eq!(plan.workspace_bytes > 0, queue || plan.stream_k().is_some(), "{plan}");
                 assert!((plan.split_k() - 1) * plan.k_slice() < k as u32, "{plan}");
@@ -354,6 +356,7 @@ fn where_a_plan_has_no_room_the_next_best_is_taken() {
         let most = [1, 2, 4, 8][rng.random_range(0..4)];
         let fits =
             |plan: &Plan| plan.cluster() <= most && (plan.cluster() == 1 || plan.kernel.dynamic_shared < 200_000);
+        let problem = problem.folded().unwrap();
         let candidates = || Plan::candidates(&problem, &DeviceInfo::H100, h100());
         let mut asked: Vec<Plan> = Vec::new();
         let chosen = cheapest_that(candidates(), |plan| {
@@ -378,7 +381,7 @@ fn where_a_plan_has_no_room_the_next_best_is_taken() {
         without > 0 && others > 20,
         "{without} first choices and {others} others"
     );
-    let problem = GemmProblem::row_major(64, 64, 64);
+    let problem = GemmProblem::row_major(64, 64, 64).folded().unwrap();
     let candidates = || Plan::candidates(&problem, &DeviceInfo::H100, h100());
     assert_eq!(cheapest_that(candidates(), |_| Ok(false)), Ok(None));
     let error = Error::Problem("of the driver".into());
@@ -397,7 +400,7 @@ fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none
     let with = |precision| {
         let mut with = problem;
         with.precision = precision;
-        with
+        with.folded().unwrap()
     };
     let named = |name: &str, precision, most: u32| {
         Plan::named_that(name, &with(precision), &DeviceInfo::H100, h100(), |plan| {
@@ -427,11 +430,11 @@ fn a_kernel_asked_for_by_name_is_cut_as_there_is_room_or_says_that_there_is_none
 }
 
 #[test]
-fn a_plan_knows_the_problem_as_it_lies() {
-    let problem = GemmProblem::row_major(4097, 4097, 4097);
+fn a_plan_knows_the_problem_with_operands_in_place() {
+    let problem = GemmProblem::row_major(4097, 4097, 4097).folded().unwrap();
     let plan = Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap();
     assert!(plan.is_repacked() && plan.problem != problem, "{plan}");
-    assert_eq!(plan.as_it_lies(), problem);
+    assert_eq!(plan.in_place(), problem);
 }
 
 /// What a kernel counts with, beyond the end of m, n, k or the batch.
@@ -547,21 +550,19 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
     let mut taken = vec![0; TABLE.len()];
     for number in 0..PROBLEMS {
         // Of results that no memory holds there are no plans.
-        let problem = loop {
+        let (problem, folded) = loop {
             let problem = extreme_problem(&mut rng);
-            match problem.validate() {
-                Ok(()) => break problem,
+            match problem.folded() {
+                Ok(folded) => break (problem, folded),
                 Err(reason) => assert!(reason.contains("more than any memory"), "{reason}"),
             }
         };
         let device = &devices[number % devices.len()];
-        let folded = problem.folded();
-        folded.validate().unwrap();
         let mut plans: Vec<Plan> = Plan::candidates(&folded, device, Costs::built_in(device)).collect();
         plans.extend(Plan::new(&problem, device, Costs::built_in(device)));
         for (spec, taken) in TABLE.iter().zip(&mut taken) {
             if spec.refusal(&folded, device).is_none() {
-                plans.extend(Plan::variants(spec, folded, device, Costs::built_in(device)));
+                plans.extend(Plan::variants(spec, &folded, device, Costs::built_in(device)));
                 *taken += 1;
             }
         }

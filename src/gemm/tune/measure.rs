@@ -12,7 +12,7 @@ use crate::gemm::launch::submit::launch;
 use crate::gemm::launch::workspace::forget;
 use crate::gemm::operands::{DType, OperandLayout, Operands};
 use crate::gemm::planner::plan::Plan;
-use crate::gemm::problem::GemmProblem;
+use crate::gemm::problem::{FoldedProblem, GemmProblem};
 use crate::settings::Settings;
 use cudarc::driver::{result, sys};
 use half::{bf16, f16};
@@ -52,16 +52,23 @@ pub fn asked_for() -> bool {
 /// [`Error::Problem`] for a problem that has no plan; [`Error::Driver`] if measuring fails, for example for want of memory
 /// for a second set of operands.
 pub fn tune(problem: &GemmProblem) -> Result<Plan> {
+    tune_folded(&problem.folded().map_err(Error::Problem)?)
+}
+
+/// [`tune`] of a problem that has been folded.
+///
+/// # Errors
+///
+/// As [`tune`], but for the problem's.
+pub(in crate::gemm) fn tune_folded(problem: &FoldedProblem) -> Result<Plan> {
     let context = CurrentContext::get()?;
-    problem.validate().map_err(Error::Problem)?;
-    let problem = problem.folded();
     let choices = choices_for(device_words()?);
     choices.get_or_measure(
-        &problem,
+        problem,
         // Where the driver cannot say whether there is room, it is measured, which says so too.
-        |choice| chosen(choice, &problem, &context).ok().flatten(),
+        |choice| chosen(choice, problem, &context).ok().flatten(),
         || {
-            let (plan, us) = measure(&problem, &context)?;
+            let (plan, us) = measure(problem, &context)?;
             let choice = Choice {
                 kernel: plan.kernel.name.to_string(),
                 cut: plan.cut,
@@ -111,7 +118,7 @@ fn device_words() -> Result<DeviceWords> {
 }
 
 /// The plan that a choice names, if this build still has it and the device room for it.
-fn chosen(choice: &Choice, problem: &GemmProblem, context: &CurrentContext) -> Result<Option<Plan>> {
+fn chosen(choice: &Choice, problem: &FoldedProblem, context: &CurrentContext) -> Result<Option<Plan>> {
     let plan = Plan::candidates(problem, context.info(), costs(context))
         .find(|plan| plan.kernel.name == choice.kernel && plan.cut == choice.cut && repacked(plan) == choice.repacked);
     match plan {
@@ -126,7 +133,7 @@ fn repacked(plan: &Plan) -> [bool; 2] {
 }
 
 /// The fastest candidate and its time in µs.
-fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
+fn measure(problem: &FoldedProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
     let mut candidates: Vec<Plan> = Plan::candidates(problem, context.info(), costs(context)).collect();
     candidates.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
     let mut plans: Vec<Plan> = Vec::new();
@@ -142,7 +149,7 @@ fn measure(problem: &GemmProblem, context: &CurrentContext) -> Result<(Plan, f64
         }
     }
     let Some(first) = plans.first() else {
-        return Ok((Plan::new(problem, context.info(), costs(context))?, f64::INFINITY));
+        return Ok((Plan::of(problem, context.info(), costs(context))?, f64::INFINITY));
     };
     let bench = Bench::new(problem, context)?;
     let mut best = (*first, f64::INFINITY);

@@ -8,4 +8,6 @@ mod measure;
 pub mod store;
 
 #[cfg(feature = "cuda")]
+pub(in crate::gemm) use measure::tune_folded;
+#[cfg(feature = "cuda")]
 pub use measure::{asked_for, tune};

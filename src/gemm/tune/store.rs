@@ -2,7 +2,7 @@
 
 use crate::error::report;
 use crate::gemm::kernel::former_names::present_name;
-use crate::gemm::problem::GemmProblem;
+use crate::gemm::problem::FoldedProblem;
 use crate::gemm::schedule::cut::Cut;
 use crate::settings::Settings;
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ impl Choices {
     }
 
     /// What was chosen for this problem.
-    pub fn get(&self, problem: &GemmProblem) -> Option<Choice> {
+    pub fn get(&self, problem: &FoldedProblem) -> Option<Choice> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(&key(problem)).cloned()
     }
@@ -104,7 +104,7 @@ impl Choices {
     /// process.
     pub fn get_or_measure<T, E>(
         &self,
-        problem: &GemmProblem,
+        problem: &FoldedProblem,
         use_choice: impl Fn(&Choice) -> Option<T>,
         measure: impl FnOnce() -> Result<(T, Choice), E>,
     ) -> Result<T, E> {
@@ -130,7 +130,7 @@ impl Choices {
     /// # Errors
     ///
     /// If the file cannot be written; in this process the choice is known all the same.
-    pub fn insert(&self, problem: &GemmProblem, choice: Choice) -> io::Result<()> {
+    pub fn insert(&self, problem: &FoldedProblem, choice: Choice) -> io::Result<()> {
         {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             known.insert(key(problem), choice.clone());
@@ -153,9 +153,9 @@ impl Choices {
     }
 }
 
-/// Equal problems have equal keys; the folded problem is what a kernel sees.
-fn key(problem: &GemmProblem) -> String {
-    format!("{:?}", problem.folded())
+/// Equal problems have equal keys.
+fn key(problem: &FoldedProblem) -> String {
+    format!("{:?}", **problem)
 }
 
 fn read(path: &Path) -> io::Result<HashMap<String, Choice>> {
@@ -181,12 +181,17 @@ fn read_or_warn(path: &Path) -> HashMap<String, Choice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::problem::GemmProblem;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::time::Duration;
 
     /// Far longer than anything here takes: who waits so long waits for ever.
     const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn row_major(m: usize, n: usize, k: usize) -> FoldedProblem {
+        GemmProblem::row_major(m, n, k).folded().unwrap()
+    }
 
     fn choice(kernel: &str) -> Choice {
         Choice {
@@ -201,7 +206,7 @@ mod tests {
     fn a_choice_with_a_former_name_is_one_of_the_present_kernel() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("choices.json");
-        let problem = GemmProblem::row_major(16, 4096, 4096);
+        let problem = row_major(16, 4096, 4096);
         let former = Choices::in_file(Some(path.clone()));
         former.insert(&problem, choice("ffma_strips_16_sm90")).unwrap();
         let kernel = Choices::in_file(Some(path)).get(&problem).unwrap().kernel;
@@ -213,7 +218,7 @@ mod tests {
     fn a_choice_is_there_for_the_next_process_and_beside_that_of_another() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/choices.json");
-        let (small, large) = (GemmProblem::row_major(8, 8, 8), GemmProblem::row_major(64, 64, 64));
+        let (small, large) = (row_major(8, 8, 8), row_major(64, 64, 64));
         let one = Choices::in_file(Some(path.clone()));
         let other = Choices::in_file(Some(path.clone()));
         one.insert(&small, choice("first")).unwrap();
@@ -221,7 +226,7 @@ mod tests {
         let next = Choices::in_file(Some(path));
         assert_eq!(next.get(&small), Some(choice("first")));
         assert_eq!(next.get(&large), Some(choice("second")));
-        assert_eq!(next.get(&GemmProblem::row_major(8, 8, 9)), None);
+        assert_eq!(next.get(&row_major(8, 8, 9)), None);
     }
 
     #[test]
@@ -233,7 +238,7 @@ mod tests {
                 let path = path.clone();
                 scope.spawn(move || {
                     for size in 1..9 {
-                        let problem = GemmProblem::row_major(writer, size, 1);
+                        let problem = row_major(writer, size, 1);
                         Choices::in_file(Some(path.clone()))
                             .insert(&problem, choice("any"))
                             .unwrap();
@@ -244,10 +249,7 @@ mod tests {
         let all = Choices::in_file(Some(path));
         for writer in 1..9 {
             for size in 1..9 {
-                assert!(
-                    all.get(&GemmProblem::row_major(writer, size, 1)).is_some(),
-                    "{writer} {size}"
-                );
+                assert!(all.get(&row_major(writer, size, 1)).is_some(), "{writer} {size}");
             }
         }
     }
@@ -257,7 +259,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("choices.json");
         fs::write(&path, "{ half a fi").unwrap();
-        let problem = GemmProblem::row_major(3, 4, 5);
+        let problem = row_major(3, 4, 5);
         let choices = Choices::in_file(Some(path.clone()));
         assert_eq!(choices.get(&problem), None);
         choices.insert(&problem, choice("again")).unwrap();
@@ -271,15 +273,15 @@ mod tests {
         batched.a.batch_strides = [0, 0, 0, 32];
         batched.d.batch_strides = [0, 0, 0, 32];
         let choices = Choices::in_file(None);
-        choices.insert(&batched, choice("folded")).unwrap();
-        assert!(choices.get(&GemmProblem::row_major(12, 8, 8)).is_some());
+        choices.insert(&batched.folded().unwrap(), choice("folded")).unwrap();
+        assert!(choices.get(&row_major(12, 8, 8)).is_some());
     }
 
     /// While something is measured, what is known is found, and nobody else measures.
     #[test]
     fn a_measurement_keeps_nobody_from_what_is_known_and_is_made_once() {
         let choices = Choices::in_file(None);
-        let (known, slow) = (GemmProblem::row_major(2, 3, 4), GemmProblem::row_major(5, 6, 7));
+        let (known, slow) = (row_major(2, 3, 4), row_major(5, 6, 7));
         choices.insert(&known, choice("known")).unwrap();
         let name = |choice: &Choice| Some(choice.kernel.clone());
         let measured = AtomicUsize::new(0);
@@ -317,7 +319,7 @@ mod tests {
     #[test]
     fn a_failed_measurement_keeps_nothing_and_a_choice_of_no_use_is_replaced() {
         let choices = Choices::in_file(None);
-        let problem = GemmProblem::row_major(2, 3, 4);
+        let problem = row_major(2, 3, 4);
         let usable = |choice: &Choice| (choice.kernel == "new").then_some(());
         assert_eq!(choices.get_or_measure(&problem, usable, || Err("no")), Err("no"));
         assert_eq!(choices.get(&problem), None);

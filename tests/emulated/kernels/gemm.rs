@@ -154,7 +154,7 @@ impl Case {
     pub fn new(plan: Plan, target: Target, device: DeviceInfo, offset: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         // A repacked operand has the same values.
-        let mut problem = plan.problem;
+        let mut problem = *plan.problem;
         let [a, b] = &plan.repacks;
         problem.a = a.map_or(problem.a, |repack| repack.from);
         problem.b = b.map_or(problem.b, |repack| repack.from);
@@ -193,8 +193,9 @@ impl Case {
         }
     }
 
-    fn as_it_lies(&self) -> GemmProblem {
-        let mut problem = self.plan.problem;
+    /// The problem with operands in place, before any is repacked.
+    fn in_place(&self) -> GemmProblem {
+        let mut problem = *self.plan.problem;
         let [a, b] = &self.plan.repacks;
         problem.a = a.map_or(problem.a, |repack| repack.from);
         problem.b = b.map_or(problem.b, |repack| repack.from);
@@ -203,7 +204,7 @@ impl Case {
 
     /// Runs the plan and returns D's elements in the order of their places.
     pub fn run(&self, module: &Module, schedule: Schedule) -> Result<(Vec<f64>, Report), Wrong> {
-        let (plan, problem) = (&self.plan, self.as_it_lies());
+        let (plan, problem) = (&self.plan, self.in_place());
         let (kernel, types) = (plan.kernel, problem.types);
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let mut memory = Memory::new();
@@ -341,7 +342,7 @@ impl Case {
 
     /// The first element that is further from the FP64 result than rounding explains.
     pub fn complaint(&self, d: &[f64]) -> Option<String> {
-        let problem = self.as_it_lies();
+        let problem = self.in_place();
         let (m, n) = (problem.m, problem.n);
         for batch in 0..problem.batch() {
             let [sum, magnitude] = self.products(&problem, batch);
@@ -628,13 +629,12 @@ pub fn draw(
             ..target.device()
         };
         let (problem, offset) = draw_problem(rng, spec, most_work, deep);
-        if problem.validate().is_err() {
+        let Ok(folded) = problem.folded() else {
             continue;
-        }
+        };
         // Operands that the planner would have repacked, for kernels that read them otherwise not at all or slowly.
         if !deep && rng.random_bool(REPACKED) {
-            let problem = problem.folded();
-            let plans: Vec<Plan> = Plan::candidates(&problem, &device, Costs::built_in(&device))
+            let plans: Vec<Plan> = Plan::candidates(&folded, &device, Costs::built_in(&device))
                 .filter(|plan| plan.kernel.name == spec.name && plan.is_repacked())
                 .collect();
             if !plans.is_empty() {
@@ -644,7 +644,7 @@ pub fn draw(
         let Ok(plan) = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)) else {
             continue;
         };
-        let mut plans: Vec<Plan> = Plan::variants(spec, plan.problem, &device, Costs::built_in(&device)).collect();
+        let mut plans: Vec<Plan> = Plan::variants(spec, &plan.problem, &device, Costs::built_in(&device)).collect();
         if deep {
             plans.truncate(1);
         }

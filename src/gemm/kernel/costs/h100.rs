@@ -5,7 +5,7 @@
 //! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_` and `ffma_words_` kernels are fitted to an H200's times under this
 //! model.
 
-use super::{ClusterCosts, KernelCost, RepackCosts, SharedCosts, StreamKCosts};
+use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 
 pub(super) const GPU: &str = "NVIDIA H100 80GB HBM3";
 
@@ -22,9 +22,15 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     clusters: ClusterCosts {
         us: [1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.6],
         room: [1.0, 0.88, 0.91, 0.83, 0.77, 0.91, 0.91],
+        sums_us: 0.0,
     },
     stream_k: StreamKCosts { finish: 0.85, piece: 0.027, straddle: 0.7 },
-    repack: RepackCosts { start_us: 1.5, bandwidth: 0.84, gaps: 0.3 },
+    repack: RepackCosts {
+        copy: MoveCost { start_us: 1.5, bandwidth: 0.84 },
+        transpose: MoveCost { start_us: 1.5, bandwidth: 0.84 },
+        transpose_unaligned: MoveCost { start_us: 1.5, bandwidth: 0.84 },
+        gaps: 0.3,
+    },
 };
 
 #[rustfmt::skip]

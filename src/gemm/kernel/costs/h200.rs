@@ -8,7 +8,7 @@
 //!
 //! Those of 16-bit kernels were set by hand, after a run of every plan on the grid: predictions of good plans are off by 10 to 20 %.
 
-use super::{ClusterCosts, KernelCost, RepackCosts, SharedCosts, StreamKCosts};
+use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 
 pub(super) const GPU: &str = "NVIDIA H200";
 
@@ -25,9 +25,15 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     clusters: ClusterCosts {
         us: [1.05, 1.28, 1.01, 1.08, 1.22, 1.6, 1.0],
         room: [1.0, 0.884, 0.91, 0.864, 0.818, 0.91, 0.91],
+        sums_us: 0.0,
     },
     stream_k: StreamKCosts { finish: 0.322, piece: 0.0178, straddle: 0.586 },
-    repack: RepackCosts { start_us: 1.55, bandwidth: 0.776, gaps: 0.3 },
+    repack: RepackCosts {
+        copy: MoveCost { start_us: 1.55, bandwidth: 0.776 },
+        transpose: MoveCost { start_us: 1.55, bandwidth: 0.776 },
+        transpose_unaligned: MoveCost { start_us: 1.55, bandwidth: 0.776 },
+        gaps: 0.3,
+    },
 };
 
 #[rustfmt::skip]

@@ -80,6 +80,8 @@ pub struct ClusterCosts {
     /// The fraction of the multiprocessors on which such clusters find room: a cluster lives within one group of
     /// multiprocessors, and groups differ in size.
     pub room: [f64; 7],
+    /// What it takes to hand on the sums of a tile of 128 × 128 to the blocks that add them up, in µs. Each block keeps its own part.
+    pub sums_us: f64,
 }
 
 /// What the end of a stream-K launch costs, as parts of what a block takes beside its multiplications.
@@ -96,12 +98,23 @@ pub struct StreamKCosts {
 /// What it costs to repack an operand before the product.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RepackCosts {
-    /// What a copy or transposition takes beside its bytes, in µs.
+    /// Rows that are copied.
+    pub copy: MoveCost,
+    /// Transpositions of rows that start on 16 bytes and end there, before and after.
+    pub transpose: MoveCost,
+    /// Other transpositions.
+    pub transpose_unaligned: MoveCost,
+    /// The part of the bandwidth which is left for elements with gaps between them, each of which is fetched with its sector.
+    pub gaps: f64,
+}
+
+/// What it costs to copy or transpose an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveCost {
+    /// What it takes beside its bytes, in µs.
     pub start_us: f64,
     /// The fraction of the datasheet's bandwidth that it reaches; a product that follows finds less of its operands in the L2.
     pub bandwidth: f64,
-    /// The part of that which is left for elements with gaps between them, each of which is fetched with its sector.
-    pub gaps: f64,
 }
 
 /// Where costs come from.
@@ -249,11 +262,18 @@ impl Costs {
             ("finish", stream_k.finish),
             ("piece", stream_k.piece),
             ("straddle", stream_k.straddle),
-            ("start_us", repack.start_us),
+            ("sums_us", clusters.sums_us),
         ] {
             check("all kernels", name, value, 0.0, LONGEST)?;
         }
-        check("repacking", "bandwidth", repack.bandwidth, 1e-6, 10.0)?;
+        for (of, cost) in [
+            ("copies", repack.copy),
+            ("transpositions", repack.transpose),
+            ("unaligned transpositions", repack.transpose_unaligned),
+        ] {
+            check(of, "start_us", cost.start_us, 0.0, LONGEST)?;
+            check(of, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
+        }
         check("repacking", "gaps", repack.gaps, 1e-6, 10.0)?;
         for (us, room) in clusters.us.into_iter().zip(clusters.room) {
             check("clusters", "us", us, 0.0, LONGEST)?;

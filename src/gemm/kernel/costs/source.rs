@@ -1,6 +1,6 @@
 //! Costs as a file of this folder.
 
-use super::{ClusterCosts, Costs, RepackCosts, SharedCosts, StreamKCosts, TABLE};
+use super::{ClusterCosts, Costs, MoveCost, RepackCosts, SharedCosts, StreamKCosts, TABLE};
 use std::fmt::Write;
 
 /// The Rust source of these costs: what `calibrate --export` prints, to be kept as `GPU.rs`. Kernels stand in the order of
@@ -15,21 +15,27 @@ pub fn rust_source(costs: &Costs, about: &str) -> String {
         l2,
         far,
         exposed,
-        clusters: ClusterCosts { us, room },
+        clusters: ClusterCosts { us, room, sums_us },
         stream_k: StreamKCosts {
             finish,
             piece,
             straddle,
         },
-        repack: RepackCosts {
-            start_us,
-            bandwidth,
-            gaps,
-        },
+        repack:
+            RepackCosts {
+                copy,
+                transpose,
+                transpose_unaligned,
+                gaps,
+            },
     } = costs.shared;
+    let moved = |MoveCost { start_us, bandwidth }: MoveCost| {
+        format!("MoveCost {{ start_us: {start_us:?}, bandwidth: {bandwidth:?} }}")
+    };
+    let (copy, transpose, transpose_unaligned) = (moved(copy), moved(transpose), moved(transpose_unaligned));
     let mut text = format!(
         "{about}
-use super::{{ClusterCosts, KernelCost, RepackCosts, SharedCosts, StreamKCosts}};
+use super::{{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts}};
 
 pub(super) const GPU: &str = {:?};
 
@@ -46,9 +52,15 @@ pub(super) const SHARED: SharedCosts = SharedCosts {{
     clusters: ClusterCosts {{
         us: {us:?},
         room: {room:?},
+        sums_us: {sums_us:?},
     }},
     stream_k: StreamKCosts {{ finish: {finish:?}, piece: {piece:?}, straddle: {straddle:?} }},
-    repack: RepackCosts {{ start_us: {start_us:?}, bandwidth: {bandwidth:?}, gaps: {gaps:?} }},
+    repack: RepackCosts {{
+        copy: {copy},
+        transpose: {transpose},
+        transpose_unaligned: {transpose_unaligned},
+        gaps: {gaps:?},
+    }},
 }};
 
 #[rustfmt::skip]
