@@ -473,7 +473,7 @@ fn products_are_timed_beside_cublas_and_come_out_the_same() {
     matmul_override::time_shapes(false);
     let stats = matmul_override::stats();
     println!("{stats}");
-    assert_eq!(stats.shapes.len(), 3, "{stats}");
+    assert_eq!(stats.shapes.len(), FUNCTIONS.len(), "{stats}");
     for shape in &stats.shapes {
         let times = shape.times.expect("timed at first sight");
         assert!(times.ours_us > 0.0 && times.cublas_us > 0.0, "{shape:?}");
