@@ -157,6 +157,11 @@ impl Gemm {
         }
     }
 
+    /// Without C.
+    pub(super) fn without_c(self) -> Self {
+        Gemm { c: None, ..self }
+    }
+
     /// The type of the result: that of the factors unless set here, or `F32` for factors of `F16` or `BF16`, whose sums are FP32
     /// and then not rounded.
     pub fn out_dtype(self, dtype: DType) -> Self {
@@ -211,7 +216,9 @@ impl Gemm {
         };
         let product = || {
             if a.rank().max(b.rank()) < 3 {
-                bail!("products are put side by side along their last batch dimension, and these have none: use matmul");
+                bail!(
+                    "products are put side by side along their last batch dimension, and these have none: use matmul"
+                );
             }
             self.arranged(a, b, Arrangement::SideBySide)?.flatten_from(D::Minus2)
         };
