@@ -13,7 +13,7 @@ pub enum FeedForward {
     /// Layers one after the other, mostly two.
     Plain(Mlp),
     /// With a gate.
-    Gated(GatedMlp),
+    Gated(Box<GatedMlp>),
 }
 
 impl From<Mlp> for FeedForward {
@@ -24,7 +24,7 @@ impl From<Mlp> for FeedForward {
 
 impl From<GatedMlp> for FeedForward {
     fn from(mlp: GatedMlp) -> Self {
-        FeedForward::Gated(mlp)
+        FeedForward::Gated(Box::new(mlp))
     }
 }
 
