@@ -204,6 +204,8 @@ fn attention_is_candles(device: &Device) -> Result<()> {
     let [query, key, value, _] = [0, 1, 2, 3].map(|i| random(&[2, heads, 5, 8 + i / 4], device));
     let context = attend(&settings, &query, &key, &value, 0.3, None)?;
     assert!(worst(&context, &attend(&Gemm::new(), &query, &key, &value, 0.3, None)?)? < tolerance(8));
+    let same = attention.clone().with_gemm(&settings);
+    assert!(worst(&same.forward(&x)?, &attention.forward(&x)?)? < tolerance(width));
     // Another scale is another result.
     let other = attention.clone().with_scale(1.0);
     assert!(worst(&other.forward(&x)?, &attention.forward(&x)?)? > 1e-3);

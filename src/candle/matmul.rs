@@ -157,9 +157,14 @@ impl Gemm {
         }
     }
 
-    /// Without C.
-    pub(super) fn without_c(self) -> Self {
-        Gemm { c: None, ..self }
+    /// What several products can share: kernel, precision and tuning. α, C and the result's type are one product's own.
+    pub(super) fn shared(&self) -> Self {
+        Gemm {
+            kernel: self.kernel.clone(),
+            precision: self.precision,
+            tuned: self.tuned,
+            ..Gemm::new()
+        }
     }
 
     /// The type of the result: that of the factors unless set here, or `F32` for factors of `F16` or `BF16`, whose sums are FP32

@@ -70,9 +70,10 @@ impl Mlp {
         })
     }
 
-    /// [`Linear::with_gemm`] for every layer.
+    /// The same with the kernel, precision and tuning of `gemm` for every layer; α, C and the type of the result are one product's
+    /// own.
     pub fn with_gemm(self, gemm: &Gemm) -> Self {
-        let layers = self.layers.into_iter().map(|layer| layer.with_gemm(gemm.clone()));
+        let layers = self.layers.into_iter().map(|layer| layer.with_gemm(gemm.shared()));
         Mlp {
             layers: layers.collect(),
         }
@@ -203,12 +204,13 @@ impl GatedMlp {
         })
     }
 
-    /// [`Linear::with_gemm`] for every layer.
+    /// The same with the kernel, precision and tuning of `gemm` for every layer; α, C and the type of the result are one product's
+    /// own.
     pub fn with_gemm(self, gemm: &Gemm) -> Self {
         GatedMlp {
-            gate: self.gate.with_gemm(gemm.clone()),
-            up: self.up.with_gemm(gemm.clone()),
-            down: self.down.with_gemm(gemm.clone()),
+            gate: self.gate.with_gemm(gemm.shared()),
+            up: self.up.with_gemm(gemm.shared()),
+            down: self.down.with_gemm(gemm.shared()),
         }
     }
 

@@ -7,7 +7,7 @@ use candle_core::{bail, Module, Result, Tensor, D};
 /// `softmax(scale·Q·Kᵀ + mask)·V` for heads (…, heads, length, width), any views: (…, queries, heads·width of a value). The last
 /// dimension has the heads side by side, as an output projection reads them.
 ///
-/// Products are done as `gemm` says; α and C of its own are not used. Three kernels: two products and a softmax. Keys and values
+/// Products have the kernel, precision and tuning of `gemm`, not its α, C and type of result. Three kernels: two products and a softmax. Keys and values
 /// may be those of another sequence, and fewer than the queries' batch where they are broadcast.
 ///
 /// ```
@@ -33,10 +33,11 @@ pub fn attend(
     scale: f64,
     mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let scaled = gemm.clone().alpha(scale);
+    let plain = gemm.shared();
+    let scaled = plain.clone().alpha(scale);
     let scaled = match mask {
         Some(mask) => scaled.c(mask, 1.0),
-        None => scaled.without_c(),
+        None => scaled,
     };
     let in_part = |part: &str, error: candle_core::Error| error.context(format!("the {part} of attention"));
     let transposed = key.t()?;
@@ -48,7 +49,6 @@ pub fn attend(
         true => candle_nn::ops::softmax(&scores, D::Minus1)?,
         false => candle_nn::ops::softmax_last_dim(&scores)?,
     };
-    let plain = gemm.clone().alpha(1.0).without_c();
     plain
         .matmul_side_by_side(&weights, value)
         .map_err(|error| in_part("context", error))
@@ -132,12 +132,13 @@ impl Attention {
         Attention { scale, ..self }
     }
 
-    /// The same with all products done as `gemm` says.
+    /// The same with the kernel, precision and tuning of `gemm` for all products.
     pub fn with_gemm(self, gemm: &Gemm) -> Self {
+        let gemm = gemm.shared();
         Attention {
             projections: self.projections.with_gemm(gemm.clone()),
             output: self.output.with_gemm(gemm.clone()),
-            gemm: gemm.clone(),
+            gemm,
             ..self
         }
     }

@@ -41,7 +41,7 @@ impl FeedForward {
         }
     }
 
-    /// The same with all products done as `gemm` says.
+    /// The same with the kernel, precision and tuning of `gemm` for all products.
     pub fn with_gemm(self, gemm: &Gemm) -> Self {
         match self {
             FeedForward::Plain(mlp) => mlp.with_gemm(gemm).into(),
@@ -121,7 +121,7 @@ impl<N: Module> EncoderLayer<N> {
         }
     }
 
-    /// The same with all products done as `gemm` says.
+    /// The same with the kernel, precision and tuning of `gemm` for all products.
     pub fn with_gemm(self, gemm: &Gemm) -> Self {
         EncoderLayer {
             attention: self.attention.with_gemm(gemm),
