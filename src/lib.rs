@@ -24,7 +24,7 @@ pub mod settings;
 #[doc(hidden)]
 pub mod transpose;
 
-pub use candle::graph;
+pub use candle::{blocks, graph};
 pub use candle::{
     linear, linear_b, linear_no_bias, matmul, permute, transpose, GatedMlp, Gemm, Linear, Mlp, SgemmExt, TransposeExt,
 };

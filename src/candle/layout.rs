@@ -79,9 +79,9 @@ pub(super) fn elements(dims: &[usize]) -> Option<usize> {
 /// walks remain after merging.
 #[derive(Debug)]
 pub(crate) struct MatmulCall {
-    /// What each launch computes. D is dense, and the results of the launches follow one another.
+    /// What each launch computes. D has no gaps, and the results of the launches follow one another.
     pub problem: GemmProblem,
-    /// Shape of the result.
+    /// Shape of the result as it lies in memory, dense.
     pub shape: Shape,
     /// Batch dimensions that are walked here, outermost first.
     outer: Vec<BatchDim>,
@@ -100,11 +100,48 @@ pub(crate) struct Asked {
     pub activation: Activation,
     /// What is done with the residual.
     pub combine: Combine,
+    /// How the matrices of the result lie.
+    pub arrangement: Arrangement,
+}
+
+/// How the matrices of a result lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Arrangement {
+    /// One after the other: (…, batch, m, n).
+    #[default]
+    InTurn,
+    /// Those of the last batch dimension beside each other, row by row: (…, m, batch, n).
+    SideBySide,
+}
+
+impl Arrangement {
+    /// Where a result of this shape (…, m, n) lies: its view of what is dense in memory.
+    ///
+    /// # Errors
+    ///
+    /// Candle's.
+    pub fn layout(self, shape: &Shape) -> Result<Layout> {
+        match (self, shape.rank()) {
+            (Arrangement::SideBySide, rank @ 3..) => {
+                Layout::contiguous(self.stored(shape)).transpose(rank - 3, rank - 2)
+            }
+            _ => Ok(Layout::contiguous(shape)),
+        }
+    }
+
+    /// The shape in memory of a result of this shape (…, m, n).
+    pub fn stored(self, shape: &Shape) -> Shape {
+        let mut dims = shape.dims().to_vec();
+        if let (Arrangement::SideBySide, [.., batch, m, _]) = (self, &mut dims[..]) {
+            std::mem::swap(batch, m);
+        }
+        dims.into()
+    }
 }
 
 impl MatmulCall {
-    /// Layouts of the operands; D is dense, has none, and gets its shape from A and B. C and the residual have that shape (a
-    /// broadcast view will do), the bias n elements. Nothing may be empty.
+    /// Layouts of the operands; D has none, gets its shape from A and B, and lies as `asked` has it. C and the residual have that
+    /// shape (a broadcast view will do), the bias n elements. Nothing may be empty.
     pub fn new(layouts: &Operands<Option<&Layout>>, asked: &Asked) -> Result<Self> {
         let Operands { c, bias, residual, .. } = *layouts;
         let (Some(a), Some(b)) = (layouts.a, layouts.b) else {
@@ -124,12 +161,12 @@ impl MatmulCall {
                 bias.shape()
             );
         }
-        let dense = Layout::contiguous(shape.clone());
+        let result = asked.arrangement.layout(&shape)?;
 
         let mut outer: Vec<BatchDim> = (0..rank - 2)
             .map(|i| {
                 let layouts = Operands {
-                    d: Some(&dense),
+                    d: Some(&result),
                     bias: None,
                     ..*layouts
                 };
@@ -160,7 +197,7 @@ impl MatmulCall {
         let types = asked.types;
         let mut problem = GemmProblem::new(m, n, k, operand(a, types.a, |of| of.a), operand(b, types.b, |of| of.b));
         problem.types = types;
-        problem.d = operand(&dense, types.d, |of| of.d);
+        problem.d = operand(&result, types.d, |of| of.d);
         problem.precision = asked.precision;
         problem.epilogue = Epilogue {
             c: c.map(|c| operand(c, types.c, |of| of.c)),
@@ -178,7 +215,7 @@ impl MatmulCall {
         }
         Ok(MatmulCall {
             problem,
-            shape,
+            shape: asked.arrangement.stored(&shape),
             outer,
             start,
         })
@@ -288,6 +325,7 @@ mod tests {
                 precision: Precision::Fp32,
                 activation: Activation::Identity,
                 combine: Combine::Add,
+                arrangement: Arrangement::default(),
             };
             let product = MatmulCall::new(&layouts, &asked).unwrap();
             let starts = Operands::default().map(|_: u64| 0x7000 + dtype.size() as u64 * rng.random_range(0..16u64));

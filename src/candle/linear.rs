@@ -50,6 +50,81 @@ impl Linear {
         }
     }
 
+    /// One layer in place of several with the same input: its result has theirs side by side, and its weight theirs one below
+    /// the other. So the projections to queries, keys and values are one product, and `narrow` finds each in its result without
+    /// a copy.
+    ///
+    /// A layer without a bias counts as one with a bias of zeros where another has one. The activation and the settings of the
+    /// product are those of the first layer; all must have the same activation. Weights are copied: what becomes of the layers'
+    /// own later is not seen here.
+    ///
+    /// ```
+    /// use candle_core::{Device, Module, Tensor};
+    /// use candle_sgemm::Linear;
+    ///
+    /// let keys = Linear::new(Tensor::new(&[[1f32, 2.]], &Device::Cpu)?, None);
+    /// let values = Linear::new(Tensor::new(&[[3f32, 4.]], &Device::Cpu)?, Some(Tensor::new(&[5f32], &Device::Cpu)?));
+    /// let both = Linear::side_by_side(&[keys, values])?.forward(&Tensor::new(&[[10f32, 1.]], &Device::Cpu)?)?;
+    /// assert_eq!(both.to_vec2::<f32>()?, [[12., 39.]]);
+    /// # Ok::<(), candle_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// No layers; weights that do not have two dimensions or whose inputs, dtypes or devices differ; a bias that is not as long
+    /// as its layer's output; activations that differ.
+    pub fn side_by_side(layers: &[Linear]) -> Result<Self> {
+        let Some(first) = layers.first() else {
+            bail!("of no layers at all, none can be made: there must be one at least");
+        };
+        for (i, layer) in layers.iter().enumerate() {
+            let (weight, of_first) = (&layer.weight, &first.weight);
+            let dims = weight.dims();
+            if dims.len() != 2 || dims[1] != of_first.dim(1)? || weight.dtype() != of_first.dtype() {
+                bail!(
+                    "layer {i} (from 0) has a weight of {:?} {dims:?} and layer 0 one of {:?} {:?}: side by side, weights are \
+                     (out, in) with the same input and dtype",
+                    weight.dtype(),
+                    of_first.dtype(),
+                    of_first.dims()
+                );
+            }
+            if let Some(bias) = layer.bias().filter(|bias| bias.dims() != [dims[0]]) {
+                bail!(
+                    "layer {i} (from 0) has {} outputs and a bias of shape {:?}",
+                    dims[0],
+                    bias.dims()
+                );
+            }
+            if layer.activation != first.activation {
+                bail!(
+                    "layer {i} (from 0) is followed by {:?} and layer 0 by {:?}: one product has one activation",
+                    layer.activation,
+                    first.activation
+                );
+            }
+        }
+        let weights: Vec<&Tensor> = layers.iter().map(|layer| &layer.weight).collect();
+        let biases = match layers.iter().find_map(Linear::bias) {
+            Some(bias) => {
+                let (dtype, device) = (bias.dtype(), bias.device());
+                let of_layer = |layer: &Linear| match layer.bias() {
+                    Some(bias) => Ok(bias.clone()),
+                    None => Tensor::zeros(layer.weight.dim(0)?, dtype, device),
+                };
+                let biases = layers.iter().map(of_layer).collect::<Result<Vec<_>>>()?;
+                Some(Tensor::cat(&biases, 0)?)
+            }
+            None => None,
+        };
+        Ok(Linear {
+            weight: Tensor::cat(&weights, 0)?,
+            bias: biases,
+            activation: first.activation,
+            gemm: first.gemm.clone(),
+        })
+    }
+
     /// The same layer followed by this activation, which becomes part of the product.
     pub fn with_activation(self, activation: Activation) -> Self {
         Linear { activation, ..self }

@@ -5,7 +5,7 @@ use super::call::Call;
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::fallback::is_served;
-use super::layout::{elements, result_shape, Asked, MatmulCall};
+use super::layout::{elements, result_shape, Arrangement, Asked, MatmulCall};
 use super::look::{look_at, Seen};
 use crate::gemm::kernel::spec::{EpilogueSupport, Role};
 use crate::gemm::kernel::table::{self, TABLE};
@@ -157,6 +157,16 @@ impl Gemm {
         }
     }
 
+    /// What several products can share: kernel, precision and tuning. α, C and the result's type are one product's own.
+    pub(super) fn shared(&self) -> Self {
+        Gemm {
+            kernel: self.kernel.clone(),
+            precision: self.precision,
+            tuned: self.tuned,
+            ..Gemm::new()
+        }
+    }
+
     /// The type of the result: that of the factors unless set here, or `F32` for factors of `F16` or `BF16`, whose sums are FP32
     /// and then not rounded.
     pub fn out_dtype(self, dtype: DType) -> Self {
@@ -186,7 +196,46 @@ impl Gemm {
         call.explain(self.product(a, b))
     }
 
+    /// [`matmul`](Self::matmul) with the products of the last batch dimension side by side: (…, h, m, k)·(…, h, k, n) is
+    /// (…, m, h·n), row by row. They are written there, not moved: it is what attention's heads become before their output
+    /// projection.
+    ///
+    /// ```
+    /// use candle_core::{Device, Tensor};
+    /// use candle_sgemm::Gemm;
+    ///
+    /// let weights = Tensor::new(&[[[1f32, 0.], [0., 1.]], [[0., 1.], [1., 0.]]], &Device::Cpu)?; // two heads, two rows
+    /// let values = Tensor::new(&[[[1f32], [2.]], [[3.], [4.]]], &Device::Cpu)?; // a number wide
+    /// let context = Gemm::new().matmul_side_by_side(&weights, &values)?;
+    /// assert_eq!(context.to_vec2::<f32>()?, [[1., 4.], [2., 3.]]);
+    /// # Ok::<(), candle_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`matmul`](Self::matmul); a product without a batch dimension.
+    pub fn matmul_side_by_side(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let call = Call {
+            name: "Gemm::matmul_side_by_side",
+            operands: &[("a", Some(a)), ("b", Some(b)), ("C", self.c.as_ref().map(|(c, _)| c))],
+        };
+        let product = || {
+            if a.rank().max(b.rank()) < 3 {
+                bail!(
+                    "products are put side by side along their last batch dimension, and these have none: use matmul"
+                );
+            }
+            self.arranged(a, b, Arrangement::SideBySide)?.flatten_from(D::Minus2)
+        };
+        call.explain(product())
+    }
+
     fn product(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        self.arranged(a, b, Arrangement::InTurn)
+    }
+
+    /// The product as it lies in memory, dense.
+    fn arranged(&self, a: &Tensor, b: &Tensor, arrangement: Arrangement) -> Result<Tensor> {
         let shape = result_shape(a.shape(), b.shape())?;
         same_kind(("a", a), ("b", b))?;
         self.check_out_dtype(a.dtype())?;
@@ -201,9 +250,11 @@ impl Gemm {
             None => None,
         };
         if !self.computes(a, &shape)? {
-            return stock(a, b, self.alpha, c, self.out_dtype);
+            let product = stock(a, b, self.alpha, c, self.out_dtype)?;
+            return in_memory(&product, arrangement)?.contiguous();
         }
         let op = Op {
+            arrangement,
             beta: c.as_ref().map_or(0.0, |(_, beta)| *beta),
             ..self.op()?
         };
@@ -340,6 +391,7 @@ impl Gemm {
             activation: Activation::Identity,
             residual: None,
             combine: Combine::Add,
+            arrangement: Arrangement::InTurn,
         })
     }
 
@@ -542,6 +594,14 @@ fn plain(t: &Tensor) -> Result<Tensor> {
     }
 }
 
+/// The view of a product (…, batch, m, n) as it lies in memory under this arrangement, and of what lies so as the product.
+fn in_memory(t: &Tensor, arrangement: Arrangement) -> Result<Tensor> {
+    match (arrangement, t.rank()) {
+        (Arrangement::SideBySide, rank @ 3..) => t.transpose(rank - 3, rank - 2),
+        _ => Ok(t.clone()),
+    }
+}
+
 /// Batch dimensions, rows, columns. The rank is at least 2.
 fn split(dims: &[usize]) -> (&[usize], usize, usize) {
     let (batch, matrix) = dims.split_at(dims.len() - 2);
@@ -567,6 +627,8 @@ struct Op {
     residual: Option<Tensor>,
     /// What is done with it.
     combine: Combine,
+    /// How the result lies in memory. There is no bias, activation or residual unless its matrices lie in turn.
+    arrangement: Arrangement,
 }
 
 impl Op {
@@ -605,6 +667,7 @@ impl Op {
             precision: self.precision,
             activation: self.activation,
             combine: self.combine,
+            arrangement: self.arrangement,
         })
     }
 
@@ -853,7 +916,8 @@ impl CustomOp2 for Op {
 
     fn bwd(&self, a: &Tensor, b: &Tensor, result: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradients = || {
-            let grad = self.through_activation(a, b, None, result, grad)?;
+            let (result, grad) = (in_memory(result, self.arrangement)?, in_memory(grad, self.arrangement)?);
+            let grad = self.through_activation(a, b, None, &result, &grad)?;
             self.operand_gradients(a, b, &grad)
         };
         self.explain_gradient(a, b, None, gradients())
@@ -899,7 +963,8 @@ impl CustomOp3 for Op {
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let gradients = || {
-            let grad = self.through_activation(a, b, Some(third), result, grad)?;
+            let (result, grad) = (in_memory(result, self.arrangement)?, in_memory(grad, self.arrangement)?);
+            let grad = self.through_activation(a, b, Some(third), &result, &grad)?;
             let (a_grad, b_grad) = self.operand_gradients(a, b, &grad)?;
             let third_grad = match (third.track_op(), self.third_is_bias) {
                 (false, _) => None,

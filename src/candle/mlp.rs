@@ -1,6 +1,7 @@
 //! Stacks of fully connected layers.
 
 use super::linear::{linear_b, Linear};
+use super::matmul::Gemm;
 use crate::gemm::Activation;
 use candle_core::{bail, Module, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -68,15 +69,45 @@ impl Mlp {
             layers: layers.collect::<Result<_>>()?,
         })
     }
+
+    /// The same with the kernel, precision and tuning of `gemm` for every layer; α, C and the type of the result are one product's
+    /// own.
+    pub fn with_gemm(self, gemm: &Gemm) -> Self {
+        let layers = self.layers.into_iter().map(|layer| layer.with_gemm(gemm.shared()));
+        Mlp {
+            layers: layers.collect(),
+        }
+    }
+
+    /// The last layer's result plus `residual`, added in its product.
+    ///
+    /// # Errors
+    ///
+    /// As [`Linear::forward_residual`]; a stack without layers, in whose products nothing can be added.
+    pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        let Some((last, before)) = self.layers.split_last() else {
+            bail!("an Mlp without layers has no product to add a residual in");
+        };
+        let x = self.through(before, x)?;
+        self.in_layer(before.len(), last.forward_residual(&x, residual))
+    }
+
+    /// The result of the first layers, which are these.
+    fn through(&self, layers: &[Linear], x: &Tensor) -> Result<Tensor> {
+        let mut layers = layers.iter().enumerate();
+        layers.try_fold(x.clone(), |x, (i, layer)| self.in_layer(i, layer.forward(&x)))
+    }
+
+    /// The result of layer `i`, or the error with its place.
+    fn in_layer(&self, i: usize, result: Result<Tensor>) -> Result<Tensor> {
+        let count = self.layers.len();
+        result.map_err(|error| error.context(format!("layer {i} (from 0) of the {count} of an Mlp")))
+    }
 }
 
 impl Module for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let count = self.layers.len();
-        self.layers.iter().enumerate().try_fold(x.clone(), |x, (i, layer)| {
-            let y = layer.forward(&x);
-            y.map_err(|error| error.context(format!("layer {i} (from 0) of the {count} of an Mlp")))
-        })
+        self.through(&self.layers, x)
     }
 }
 
@@ -171,6 +202,16 @@ impl GatedMlp {
             up: self.up.prepare()?,
             down: self.down.prepare()?,
         })
+    }
+
+    /// The same with the kernel, precision and tuning of `gemm` for every layer; α, C and the type of the result are one product's
+    /// own.
+    pub fn with_gemm(self, gemm: &Gemm) -> Self {
+        GatedMlp {
+            gate: self.gate.with_gemm(gemm.shared()),
+            up: self.up.with_gemm(gemm.shared()),
+            down: self.down.with_gemm(gemm.shared()),
+        }
     }
 
     /// The layer's result plus `residual`, added in the last product.

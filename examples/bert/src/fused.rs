@@ -1,6 +1,6 @@
-//! A BERT encoder on this crate's layers, from the weights of candle-transformers' model.
+//! A BERT encoder on this crate's blocks, from the weights of candle-transformers' model.
 //!
-//! What a layer of it does with ten kernels takes candle's about thirty:
+//! What a layer of it does with nine kernels takes candle's thirty:
 //!
 //! | step | here | in candle |
 //! |---|---|---|
@@ -8,39 +8,33 @@
 //! | heads | views | three copies |
 //! | scores | scaled and masked inside the product | product, scaling, mask |
 //! | softmax | one kernel | five |
-//! | values | one product, one transposition | product, copy |
+//! | values | one product, written as rows | product, copy |
 //! | output of the attention | bias and residual inside the product | product, bias, residual |
 //! | feed-forward | bias, GELU and residual inside its two products | two products, two biases, GELU, residual |
 //! | layer norms | two | two |
 
-use candle_core::{Module, Result, Tensor, D};
+use candle_core::{Module, Result, Tensor};
 use candle_nn::{embedding, layer_norm, Embedding, LayerNorm, VarBuilder};
-use candle_sgemm::{linear, Activation, Gemm, Linear, TransposeExt};
+use candle_sgemm::blocks::{Attention, EncoderLayer};
+use candle_sgemm::{linear, Activation, Gemm, Mlp};
 use candle_transformers::models::bert::{Config, HiddenAct};
 
+#[derive(Clone)]
 pub struct FusedBert {
     words: Embedding,
     positions: Tensor,
     types: Embedding,
     norm: LayerNorm,
-    layers: Vec<Layer>,
-}
-
-struct Layer {
-    /// Query, key and value, one below the other.
-    qkv: Linear,
-    attention_output: Linear,
-    attention_norm: LayerNorm,
-    intermediate: Linear,
-    output: Linear,
-    output_norm: LayerNorm,
-    heads: usize,
-    gemm: Gemm,
+    layers: Vec<EncoderLayer>,
 }
 
 impl FusedBert {
-    /// The model of this configuration out of `vb`, with all products done as `gemm` says.
-    pub fn load(vb: VarBuilder, config: &Config, gemm: &Gemm) -> Result<Self> {
+    /// The model of this configuration out of `vb`.
+    ///
+    /// # Errors
+    ///
+    /// Weights that are not there or have other shapes.
+    pub fn load(vb: VarBuilder, config: &Config) -> Result<Self> {
         let prefixes = ["bert", config.model_type.as_deref().unwrap_or_default()];
         let prefix = prefixes
             .into_iter()
@@ -48,7 +42,7 @@ impl FusedBert {
         let vb = prefix.map_or(vb.clone(), |prefix| vb.pp(prefix));
         let (width, embeddings) = (config.hidden_size, vb.pp("embeddings"));
         let positions = (config.max_position_embeddings, width);
-        let layers = (0..config.num_hidden_layers).map(|i| Layer::load(vb.pp("encoder.layer").pp(i), config, gemm));
+        let layers = (0..config.num_hidden_layers).map(|i| layer(vb.pp("encoder.layer").pp(i), config));
         Ok(FusedBert {
             words: embedding(config.vocab_size, width, embeddings.pp("word_embeddings"))?,
             positions: embeddings.pp("position_embeddings").get(positions, "weight")?,
@@ -58,72 +52,70 @@ impl FusedBert {
         })
     }
 
-    /// Hidden states (batch, length, width) of tokens (batch, length); `mask` (batch, length) is 1 where a token counts.
-    pub fn forward(&self, tokens: &Tensor, types: &Tensor, mask: &Tensor) -> Result<Tensor> {
+    /// The same weights with all products done as `gemm` says.
+    pub fn with_gemm(self, gemm: &Gemm) -> Self {
+        let layers = self.layers.into_iter().map(|layer| layer.with_gemm(gemm));
+        FusedBert {
+            layers: layers.collect(),
+            ..self
+        }
+    }
+
+    /// Hidden states (batch, length, width) of tokens (batch, length); `mask` (batch, length) is 1 where a token counts, and
+    /// without one all do.
+    ///
+    /// # Errors
+    ///
+    /// Those of candle.
+    pub fn forward(&self, tokens: &Tensor, types: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let length = tokens.dim(1)?;
         let x = (self.words.forward(tokens)? + self.types.forward(types)?)?;
         let x = x.broadcast_add(&self.positions.narrow(0, 0, length)?)?;
         // 0 where a token counts, the least number where it does not; the same for every head and every query.
-        let mask = mask
-            .to_dtype(x.dtype())?
-            .affine(-(f32::MIN as f64), f32::MIN as f64)?
-            .unsqueeze(1)?
-            .unsqueeze(1)?;
-        let x = self.norm.forward(&x)?;
-        self.layers.iter().try_fold(x, |x, layer| layer.forward(&x, &mask))
+        let mask = mask.map(|mask| {
+            let mask = mask.to_dtype(x.dtype())?.affine(-(f32::MIN as f64), f32::MIN as f64)?;
+            mask.unsqueeze(1)?.unsqueeze(1)
+        });
+        self.encode(&self.norm.forward(&x)?, mask.transpose()?.as_ref())
+    }
+
+    /// What the layers make of hidden states (batch, length, width), with a mask that is added to the scores.
+    ///
+    /// # Errors
+    ///
+    /// Those of candle.
+    pub fn encode(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let mut layers = self.layers.iter();
+        layers.try_fold(x.clone(), |x, layer| layer.forward_with(&x, mask))
     }
 }
 
-impl Layer {
-    fn load(vb: VarBuilder, config: &Config, gemm: &Gemm) -> Result<Self> {
-        let (width, inner, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
-        let attention = vb.pp("attention");
-        let stacked = |name: &str, shape: candle_core::Shape| -> Result<Tensor> {
-            let parts = ["query", "key", "value"].map(|part| attention.pp("self").pp(part).get(shape.clone(), name));
-            Tensor::cat(&parts.into_iter().collect::<Result<Vec<_>>>()?, 0)
-        };
-        let qkv = Linear::new(
-            stacked("weight", (width, width).into())?,
-            Some(stacked("bias", width.into())?),
-        );
-        let activation = match config.hidden_act {
-            HiddenAct::Gelu => Activation::GeluErf,
-            HiddenAct::GeluApproximate => Activation::GeluTanh,
-            HiddenAct::Relu => Activation::Relu,
-        };
-        let ready = |layer: Linear| layer.with_gemm(gemm.clone()).prepare();
-        Ok(Layer {
-            qkv: ready(qkv)?,
-            attention_output: ready(linear(width, width, attention.pp("output.dense"))?)?,
-            attention_norm: layer_norm(width, eps, attention.pp("output.LayerNorm"))?,
-            intermediate: ready(linear(width, inner, vb.pp("intermediate.dense"))?)?.with_activation(activation),
-            output: ready(linear(inner, width, vb.pp("output.dense"))?)?,
-            output_norm: layer_norm(width, eps, vb.pp("output.LayerNorm"))?,
-            heads: config.num_attention_heads,
-            gemm: gemm.clone(),
-        })
-    }
-
-    fn forward(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor> {
-        let attended = self.attend(x, mask)?;
-        let x = self
-            .attention_norm
-            .forward(&self.attention_output.forward_residual(&attended, x)?)?;
-        let inner = self.intermediate.forward(&x)?;
-        self.output_norm.forward(&self.output.forward_residual(&inner, &x)?)
-    }
-
-    fn attend(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor> {
-        let (batch, length, width) = x.dims3()?;
-        let head = width / self.heads;
-        // (batch, length, 3, heads, head) → three views (batch, heads, length, head)
-        let qkv = self.qkv.forward(x)?.reshape((batch, length, 3, self.heads, head))?;
-        let part = |i| qkv.narrow(2, i, 1)?.squeeze(2)?.transpose(1, 2);
-        let (query, key, value) = (part(0)?, part(1)?, part(2)?);
-        let scale = 1.0 / (head as f64).sqrt();
-        let scores = self.gemm.clone().alpha(scale).c(mask, 1.0).matmul(&query, &key.t()?)?;
-        let weights = candle_nn::ops::softmax_last_dim(&scores)?;
-        let context = self.gemm.matmul(&weights, &value)?;
-        context.transpose(1, 2)?.contiguous_fast()?.flatten_from(D::Minus2)
-    }
+fn layer(vb: VarBuilder, config: &Config) -> Result<EncoderLayer> {
+    let (width, inner, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
+    let attention = vb.pp("attention");
+    let projection = |name: &str| linear(width, width, attention.pp("self").pp(name));
+    let activation = match config.hidden_act {
+        HiddenAct::Gelu => Activation::GeluErf,
+        HiddenAct::GeluApproximate => Activation::GeluTanh,
+        HiddenAct::Relu => Activation::Relu,
+    };
+    let feed_forward = Mlp::from_layers(vec![
+        linear(width, inner, vb.pp("intermediate.dense"))?.with_activation(activation),
+        linear(inner, width, vb.pp("output.dense"))?,
+    ]);
+    let norm = layer_norm(width, eps, attention.pp("output.LayerNorm"))?;
+    let attention = Attention::new(
+        projection("query")?,
+        projection("key")?,
+        projection("value")?,
+        linear(width, width, attention.pp("output.dense"))?,
+        config.num_attention_heads,
+    )?;
+    EncoderLayer::post_norm(
+        attention,
+        norm,
+        feed_forward,
+        layer_norm(width, eps, vb.pp("output.LayerNorm"))?,
+    )
+    .prepare()
 }

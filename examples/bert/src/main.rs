@@ -113,7 +113,7 @@ impl Model {
         let gemm = Gemm::new().precision(arguments.precision);
         let fused = arguments
             .fused
-            .then(|| FusedBert::load(weights.clone(), &config, &gemm));
+            .then(|| Ok::<_, candle_core::Error>(FusedBert::load(weights.clone(), &config)?.with_gemm(&gemm)));
         Ok(Model {
             stock: BertModel::load(weights, &config)?,
             fused: fused.transpose()?,
@@ -139,7 +139,7 @@ impl Model {
         Ok(match (way, &self.fused) {
             (Way::Stock, _) => self.stock.forward(ids, types, Some(mask))?,
             (Way::Override, _) => taken_over(|| self.stock.forward(ids, types, Some(mask)))?,
-            (Way::Fused, Some(fused)) => fused.forward(ids, types, mask)?,
+            (Way::Fused, Some(fused)) => fused.forward(ids, types, Some(mask))?,
             (Way::Fused, None) => bail!("the model was not rebuilt: pass --fused"),
         })
     }

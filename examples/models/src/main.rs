@@ -1,5 +1,5 @@
-//! The models of candle-transformers with cuBLAS, with the override and as CUDA graphs, measured in turn in one process on the
-//! same weights.
+//! The models of candle-transformers with cuBLAS, with the override, rebuilt on blocks where that was done, and as CUDA graphs,
+//! measured in turn in one process on the same weights.
 //!
 //!     cargo run --release -p models --features cuda,override -- --out out
 //!     cargo run --release -p models -- --device cpu --small
@@ -15,7 +15,7 @@ use models::way::Way;
 use models::zoo::{self, Entry, Setup};
 use std::process::ExitCode;
 
-/// The models that candle ships, stock, with the override, and as CUDA graphs.
+/// The models that candle ships, stock, with the override, rebuilt, and as CUDA graphs.
 #[derive(Parser, Debug)]
 #[command(name = "models")]
 struct Arguments {

@@ -5,10 +5,10 @@ use crate::products::{counted, Products};
 use crate::record::median;
 use crate::way::Way;
 use crate::zoo::{Entry, Model, Setup};
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Tensor};
 use candle_sgemm::graph::{GraphedModule, Options};
-use candle_sgemm::Precision;
+use candle_sgemm::{Gemm, Precision};
 use std::time::Instant;
 
 /// Calls before the first that counts.
@@ -160,7 +160,8 @@ pub fn measure(
         }
     };
     outcome.setting = model.setting.clone();
-    let others = ways.iter().filter(|way| **way != Way::Stock);
+    let there_is = |way: &Way| *way != Way::Stock && (!way.is_rebuilt() || model.rebuild.is_some());
+    let others = ways.iter().filter(|way| there_is(way));
     for &way in others {
         let of_way = precisions.iter().map(|precision| Measured::new(way, Some(*precision)));
         outcome.ways.extend(of_way);
@@ -177,27 +178,31 @@ fn run_all(place: &Place, model: &Model, stock: &Tensor, seconds: f64, measured:
         let way = measured.way;
         // Stock asks for no precision.
         let precision = measured.precision.unwrap_or_default();
-        let plain = move || way.run(precision, || (model.forward)(&model.inputs));
+        let rebuilt = match &model.rebuild {
+            Some(rebuild) if way.is_rebuilt() => Some(rebuild(&Gemm::new().precision(precision))),
+            _ => None,
+        };
+        let forward = move |inputs: &[Tensor]| {
+            let forward = rebuilt.as_ref().unwrap_or(&model.forward);
+            way.run(precision, || forward(inputs))
+        };
         let call: Box<dyn Fn() -> candle_core::Result<Tensor>> = match way {
-            Way::Stock => Box::new(plain),
+            Way::Stock | Way::Fused => Box::new(move || forward(&model.inputs)),
             Way::Override => {
-                let (first, products) = counted(place.device().is_cuda(), plain);
+                let (first, products) = counted(place.device().is_cuda(), || forward(&model.inputs));
                 first?;
                 // The CPU asks no cuBLAS.
                 measured.products = place.device().is_cuda().then_some(products);
-                Box::new(plain)
+                Box::new(move || forward(&model.inputs))
             }
-            Way::OverrideGraph => {
+            Way::OverrideGraph | Way::FusedGraph => {
                 let options = Options::new().or_plainly(true);
-                let graph = GraphedModule::with(options, place.device(), move |inputs: &[Tensor]| {
-                    way.run(precision, || (model.forward)(inputs))
-                });
+                let graph = GraphedModule::with(options, place.device(), forward);
                 let _: Tensor = graph.run(&model.inputs)?;
                 // On the CPU nothing is recorded, and the call is worth comparing all the same.
                 measured.note = graph.why_plainly(&model.inputs);
                 Box::new(move || graph.run(&model.inputs))
             }
-            Way::Fused | Way::FusedGraph => bail!("no model of this list is rebuilt: '{way}' is not for it"),
         };
         if way != Way::Stock {
             measured.max_diff = Some(relative_difference(stock, &call()?)?);

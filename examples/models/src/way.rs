@@ -27,8 +27,8 @@ impl Way {
         Way::Fused,
         Way::FusedGraph,
     ];
-    /// Those of any model.
-    pub const OF_MODELS: [Way; 3] = [Way::Stock, Way::Override, Way::OverrideGraph];
+    /// Those of the table of models; only some are rebuilt.
+    pub const OF_MODELS: [Way; 5] = Way::ALL;
     /// Those of a model that decodes: candle's cache grows, and cannot be recorded.
     pub const OF_DECODING: [Way; 4] = [Way::Stock, Way::Override, Way::Fused, Way::FusedGraph];
 
@@ -44,6 +44,11 @@ impl Way {
 
     pub fn is_graph(self) -> bool {
         matches!(self, Way::OverrideGraph | Way::FusedGraph)
+    }
+
+    /// Whether it is another model on the same weights.
+    pub fn is_rebuilt(self) -> bool {
+        matches!(self, Way::Fused | Way::FusedGraph)
     }
 
     /// Whether candle's products are taken over.

@@ -3,12 +3,14 @@
 
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
-use candle_sgemm::Precision;
+use candle_sgemm::{Gemm, Precision};
 use models::measure::{measure, relative_difference};
 use models::options::Where;
 use models::place::Place;
+use models::rebuilt::FusedBert;
 use models::rows;
 use models::way::Way;
+use models::weights::{random_tokens, RandomWeights};
 use models::zoo::{self, Setup};
 
 fn setup(dtype: DType) -> Setup {
@@ -18,6 +20,11 @@ fn setup(dtype: DType) -> Setup {
         small: true,
     }
 }
+
+/// The models that are rebuilt on blocks.
+const REBUILT: [&str; 3] = ["bert-base", "vit-b16", "whisper-encoder"];
+/// What the outputs of 32 bits may differ by, in parts of the largest.
+const TOLERANCE: f64 = 1e-5;
 
 fn check(name: &str) -> Result<()> {
     let entry = zoo::find(name).expect("a model of the list");
@@ -40,22 +47,32 @@ fn check(name: &str) -> Result<()> {
     // Nor does it remember another input.
     assert_eq!(relative_difference(&output, &(model.forward)(&model.inputs)?)?, 0.0);
 
+    // A rebuilt model is the same function, not only at one point.
+    if let Some(rebuild) = &model.rebuild {
+        let rebuilt = rebuild(&Gemm::new());
+        assert!(relative_difference(&other, &rebuilt(&others)?)? < TOLERANCE);
+        assert!(relative_difference(&output, &rebuilt(&model.inputs)?)? < TOLERANCE);
+    }
+
     let place = Place::open(Where::Cpu)?;
     let precisions = [Precision::Fp32, Precision::Fp32Strict];
     let outcome = measure(&place, entry, &setup(DType::F32), &Way::OF_MODELS, &precisions, 0.0)?;
-    assert_eq!(outcome.ways.len(), 1 + 2 * precisions.len());
+    let is_rebuilt = REBUILT.contains(&name);
+    assert_eq!(is_rebuilt, model.rebuild.is_some(), "{name}");
+    let ways = if is_rebuilt { 4 } else { 2 };
+    assert_eq!(outcome.ways.len(), 1 + ways * precisions.len());
     let rows = rows::of_model(&outcome);
     for (row, way) in rows.iter().zip(&outcome.ways[1..]) {
         assert_eq!(
             (row.model.as_deref(), row.way.as_deref()),
             (Some(name), Some(way.way.name()))
         );
-        assert_eq!(
-            row.max_diff,
-            Some(0.0),
-            "{name}, {}: the CPU has one arithmetic",
-            way.way
-        );
+        // The CPU has one arithmetic, and a rebuilt model another order of it.
+        let difference = row.max_diff.expect("a difference");
+        match way.way.is_rebuilt() {
+            true => assert!(difference < TOLERANCE, "{name}, {}: {difference:e}", way.way),
+            false => assert_eq!(difference, 0.0, "{name}, {}", way.way),
+        }
         match way.way.is_graph() {
             true => assert!(row.us.is_none() && row.note.as_ref().is_some_and(|note| note.contains("CUDA"))),
             false => assert!(row.us > Some(0.0) && row.note.is_none()),
@@ -149,6 +166,13 @@ fn sixteen_bits(dtype: DType) -> Result<()> {
             continue;
         }
         let found = output(entry, dtype, dtype)?;
+        let model = (entry.build)(&setup(dtype))?;
+        if let Some(rebuild) = &model.rebuild {
+            let rebuilt = rebuild(&Gemm::new())(&model.inputs)?;
+            assert_eq!(rebuilt.dtype(), dtype);
+            let difference = relative_difference(&(model.forward)(&model.inputs)?, &rebuilt)?;
+            assert!(difference < tolerance(dtype), "{}, rebuilt: {difference}", entry.name);
+        }
         // BERT's layers stand for it there: they have no counterpart in 32 bits.
         if entry.name == "bert-base" {
             assert!(relative_difference(&found, &found)? == 0.0);
@@ -169,4 +193,32 @@ fn f16_is_near_or_it_is_said_why_not() -> Result<()> {
 #[test]
 fn bf16_is_near_or_it_is_said_why_not() -> Result<()> {
     sixteen_bits(DType::BF16)
+}
+
+/// Texts of one length have no mask; with one, candle adds it and so do the blocks.
+#[test]
+fn a_rebuilt_bert_has_candles_mask() -> Result<()> {
+    use candle_transformers::models::bert::{BertModel, Config};
+    let config = Config {
+        vocab_size: 100,
+        hidden_size: 64,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        intermediate_size: 128,
+        max_position_embeddings: 32,
+        ..Config::default()
+    };
+    let weights = || RandomWeights::new(zoo::SEED).builder(DType::F32, &Device::Cpu);
+    let stock = BertModel::load(weights(), &config)?;
+    let rebuilt = FusedBert::load(weights(), &config)?;
+    let tokens = random_tokens("bert", (2, 16), config.vocab_size, &Device::Cpu)?;
+    let types = tokens.zeros_like()?;
+    let counts: Vec<u32> = (0..32).map(|i| u32::from(i < 25)).collect();
+    let mask = Tensor::from_vec(counts, (2, 16), &Device::Cpu)?;
+    let expected = stock.forward(&tokens, &types, Some(&mask))?;
+    let found = rebuilt.forward(&tokens, &types, Some(&mask))?;
+    assert!(relative_difference(&expected, &found)? < TOLERANCE);
+    let unmasked = rebuilt.forward(&tokens, &types, None)?;
+    assert!(relative_difference(&expected, &unmasked)? > 1e-3);
+    Ok(())
 }

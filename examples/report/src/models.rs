@@ -5,8 +5,14 @@ use crate::record::{geometric_mean, Report, Row};
 use anyhow::Result;
 use std::fmt::Write;
 
-/// The ways that stand beside stock candle in the table of models.
-const WAYS: [&str; 2] = ["override", "override+graph"];
+/// The ways that stand beside stock candle in the table of models …
+const UNCHANGED: [&str; 2] = ["override", "override+graph"];
+/// … and in that of those that are rebuilt.
+const REBUILT: [&str; 2] = ["fused", "fused+graph"];
+
+fn ways() -> impl Iterator<Item = &'static str> {
+    UNCHANGED.into_iter().chain(REBUILT)
+}
 
 /// Whether a row is one of the table of models, rather than of one model in several settings.
 pub fn is_of_models(row: &Row) -> bool {
@@ -80,11 +86,57 @@ fn ms(us: Option<f64>, gpu_us: Option<f64>) -> String {
     }
 }
 
-/// A table a type and precision, its plot, and what was not measured.
+fn times(row: Option<&Row>) -> String {
+    row.map_or(String::new(), |row| ms(row.us, row.gpu_us))
+}
+
+fn speedup(row: Option<&Row>) -> String {
+    let speedup = row.and_then(|row| row.speedup);
+    speedup.map_or(String::new(), |speedup| format!("{speedup:.2}"))
+}
+
+/// The larger one.
+fn difference(rows: [Option<&Row>; 2]) -> String {
+    let differences = rows.into_iter().flatten().filter_map(|row| row.max_diff);
+    let largest = differences.reduce(f64::max);
+    largest.map_or(String::new(), |difference| format!("{difference:.1e}"))
+}
+
+/// The table of models that are rebuilt, if any is.
+fn rebuilt(out: &mut String, part: &Part) {
+    let rows = |model| REBUILT.map(|way| part.find(way, model));
+    let mut models = part.models();
+    models.retain(|&model| rows(model).iter().any(Option::is_some));
+    if models.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\nRebuilt on this crate's blocks:\n\n| model | setting | stock ms (GPU) | fused ms (GPU) | × | as a graph ms (GPU) | × | \
+         difference |\n|---|---|---:|---:|---:|---:|---:|---:|"
+    );
+    for model in models {
+        let [fused, graph] = rows(model);
+        let Some(any) = fused.or(graph) else { continue };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            model.0,
+            model.1,
+            ms(any.baseline_us, any.baseline_gpu_us),
+            times(fused),
+            speedup(fused),
+            times(graph),
+            speedup(graph),
+            difference([fused, graph]),
+        );
+    }
+}
+
+/// A table a type and precision, another of what is rebuilt, its plot, and what was not measured.
 pub fn models(out: &mut String, name: &str, report: &Report, plots: &str) {
     for part in Part::all(report) {
-        let means: Vec<String> = WAYS
-            .iter()
+        let means: Vec<String> = ways()
             .filter_map(|way| {
                 let ratios: Vec<f64> = part.of_way(way).filter_map(|row| row.speedup).collect();
                 let least = ratios.iter().copied().reduce(f64::min)?;
@@ -108,16 +160,10 @@ pub fn models(out: &mut String, name: &str, report: &Report, plots: &str) {
              difference |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
         );
         for model in part.models() {
-            let [over, graph] = WAYS.map(|way| part.find(way, model));
+            let [over, graph] = UNCHANGED.map(|way| part.find(way, model));
             let Some(any) = over.or(graph) else { continue };
-            let times = |row: Option<&Row>| row.map_or(String::new(), |row| ms(row.us, row.gpu_us));
-            let speedup = |row: Option<&Row>| {
-                row.and_then(|row| row.speedup)
-                    .map_or(String::new(), |speedup| format!("{speedup:.2}"))
-            };
             let share = over.and_then(|row| Some((row.baseline_products_share?, row.products_share?)));
             let taken = over.and_then(|row| Some((row.taken_over?, row.products?)));
-            let differences = [over, graph].into_iter().flatten().filter_map(|row| row.max_diff);
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
@@ -132,11 +178,10 @@ pub fn models(out: &mut String, name: &str, report: &Report, plots: &str) {
                     format!("{:.0} % → {:.0} %", 100.0 * before, 100.0 * after)
                 }),
                 taken.map_or(String::new(), |(taken, all)| format!("{taken} of {all}")),
-                differences
-                    .reduce(f64::max)
-                    .map_or(String::new(), |difference| format!("{difference:.1e}")),
+                difference([over, graph]),
             );
         }
+        rebuilt(out, &part);
         let _ = writeln!(
             out,
             "\n![Times as fast as stock candle]({plots}/{})\n",
@@ -186,7 +231,7 @@ pub fn model_plots(report: &Report, name: &str) -> Result<Vec<(String, String)>>
     for part in Part::all(report) {
         let mut bars = Vec::new();
         for model in part.models() {
-            for way in WAYS {
+            for way in ways() {
                 let row = part.find(way, model);
                 if let Some(speedup) = row.and_then(|row| row.speedup) {
                     bars.push((format!("{}, {way}", model.0), speedup));

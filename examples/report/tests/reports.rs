@@ -205,6 +205,8 @@ fn models_stand_in_a_table_a_precision_with_what_was_not_measured() {
         row("one", "override+graph", Some(3000.0)),
         row("two", "override", Some(5000.0)),
         row("two", "override+graph", None),
+        row("two", "fused", Some(2000.0)),
+        row("two", "fused+graph", Some(1500.0)),
     ];
     let strict: Vec<Row> = rows[..1].to_vec();
     rows.extend(strict.into_iter().map(|row| Row {
@@ -223,11 +225,22 @@ fn models_stand_in_a_table_a_precision_with_what_was_not_measured() {
     let filled = blocks::fill(text, &reports, "plots").unwrap();
     let one = "| one | 8×128 | 6.000 (5.000) | 4.000 (2.000) | 1.50 | 3.000 (1.500) | 2.00 | 60 % → 40 % | 8 of 10 | 2.0e-6 |";
     let two = "| two | 8×128 | 6.000 (5.000) | 5.000 (2.500) | 1.20 |  |  | 60 % → 40 % | 8 of 10 | 2.0e-6 |";
+    let rebuilt = "| two | 8×128 | 6.000 (5.000) | 2.000 (1.000) | 3.00 | 1.500 (0.750) | 4.00 | 2.0e-6 |";
     let mean =
-        "f32, fp32; stock candle's time ÷ ours, geometric mean: override 1.34 (of 2, least 1.20), override+graph 2.00";
+        "f32, fp32; stock candle's time ÷ ours, geometric mean: override 1.34 (of 2, least 1.20), override+graph 2.00 (of 1, \
+         least 2.00), fused 3.00 (of 1, least 3.00), fused+graph 4.00";
     let why = "- two, f32, no override+graph: it reads the host.";
     let passed_on = "- one, f32: 2 products passed on: of another type.";
-    for part in [one, two, mean, why, passed_on, "f32, fp32-strict; "] {
+    for part in [
+        one,
+        two,
+        rebuilt,
+        "Rebuilt on",
+        mean,
+        why,
+        passed_on,
+        "f32, fp32-strict; ",
+    ] {
         assert_eq!(filled.matches(part).count(), 1, "{part}: {filled}");
     }
     assert_eq!(filled.matches("bert 1×16, fused").count(), 1, "{filled}");
@@ -236,6 +249,7 @@ fn models_stand_in_a_table_a_precision_with_what_was_not_measured() {
     assert_eq!(names, ["made-up-f32-fp32.svg", "made-up-f32-fp32-strict.svg"]);
     assert!(names.iter().all(|name| filled.contains(name)), "{filled}");
     assert!(plots[0].1.contains("one, override+graph") && !plots[0].1.contains("two, override+graph"));
+    assert!(plots[0].1.contains("two, fused+graph") && !plots[0].1.contains("one, fused"));
     assert_eq!(plots, series::plots(&reports[0].1, "made-up").unwrap());
     let nothing = blocks::fill(text, &[], "plots").unwrap();
     assert_eq!(nothing.matches("No results are committed yet.").count(), 2);

@@ -194,19 +194,19 @@ impl Layer {
     fn load(weights: VarBuilder, config: &Config, heads: Heads, capacity: usize, gemm: &Gemm) -> Result<Self> {
         let (width, inner, eps) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps);
         let attention = weights.pp("self_attn");
-        let part =
-            |name: &str, heads_of_part: usize| attention.pp(name).get((heads_of_part * heads.width, width), "weight");
-        let parts = [
-            part("q_proj", heads.queries)?,
-            part("k_proj", heads.keys)?,
-            part("v_proj", heads.keys)?,
-        ];
         let ready = |layer: Linear| layer.with_gemm(gemm.clone()).prepare();
         let linear = |inputs, outputs, weights| ready(candle_sgemm::linear_no_bias(inputs, outputs, weights)?);
+        let projection =
+            |name: &str, heads_of_part: usize| linear(width, heads_of_part * heads.width, attention.pp(name));
+        let parts = [
+            projection("q_proj", heads.queries)?,
+            projection("k_proj", heads.keys)?,
+            projection("v_proj", heads.keys)?,
+        ];
         let mlp = weights.pp("mlp");
         Ok(Layer {
             norm: rms_norm(width, eps, weights.pp("input_layernorm"))?,
-            qkv: ready(Linear::new(Tensor::cat(&parts, 0)?, None))?,
+            qkv: ready(Linear::side_by_side(&parts)?)?,
             output: linear(heads.queries * heads.width, width, attention.pp("o_proj"))?,
             mlp_norm: rms_norm(width, eps, weights.pp("post_attention_layernorm"))?,
             mlp: GatedMlp::from_layers(
@@ -225,13 +225,12 @@ impl Layer {
 
     fn with_gemm(&self, gemm: &Gemm) -> Result<Self> {
         let with = |layer: &Linear| layer.clone().with_gemm(gemm.clone());
-        let (gate, up, down) = (with(self.mlp.gate()), with(self.mlp.up()), with(self.mlp.down()));
         Ok(Layer {
             norm: self.norm.clone(),
             qkv: with(&self.qkv),
             output: with(&self.output),
             mlp_norm: self.mlp_norm.clone(),
-            mlp: GatedMlp::from_layers(gate, up, down, Activation::Silu)?,
+            mlp: self.mlp.clone().with_gemm(gemm),
             cache: self.cache.zeros_like()?,
         })
     }

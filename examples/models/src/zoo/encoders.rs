@@ -1,6 +1,7 @@
 //! Encoders of texts and images.
 
 use super::{Model, Setup, SEED};
+use crate::rebuilt::{FusedBert, FusedVit};
 use crate::weights::{random_input, random_tokens, RandomWeights};
 use candle_core::{DType, Error, Module, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -25,6 +26,7 @@ pub fn bert(setup: &Setup) -> Result<Model> {
         bert::Config::default(),
     );
     let (batch, length) = setup.choose((2, 16), (8, 128));
+    let rebuilt = FusedBert::load(weights(setup), &config)?;
     if setup.dtype != DType::F32 {
         // Its mask is 0 times a number that 16 bits round to infinity. The layers have no such difficulty.
         let encoder = bert::BertEncoder::load(weights(setup).pp("encoder"), &config)?;
@@ -32,15 +34,21 @@ pub fn bert(setup: &Setup) -> Result<Model> {
         let hidden = random_input("bert", hidden, setup.dtype, &setup.device)?;
         let mask = Tensor::zeros((batch, 1, 1, length), setup.dtype, &setup.device)?;
         let setting = format!("{batch}×{length}, layers alone");
-        return Ok(Model::new(setting, vec![hidden, mask], move |inputs| {
+        let model = Model::new(setting, vec![hidden, mask], move |inputs| {
             encoder.forward(&inputs[0], &inputs[1])
+        });
+        return Ok(model.rebuilt(rebuilt, FusedBert::with_gemm, |rebuilt, inputs| {
+            rebuilt.encode(&inputs[0], Some(&inputs[1]))
         }));
     }
     let model = bert::BertModel::load(weights(setup), &config)?;
     let tokens = random_tokens("bert", (batch, length), config.vocab_size, &setup.device)?;
     let inputs = vec![tokens.clone(), tokens.zeros_like()?];
-    Ok(Model::new(format!("{batch}×{length}"), inputs, move |inputs| {
+    let model = Model::new(format!("{batch}×{length}"), inputs, move |inputs| {
         model.forward(&inputs[0], &inputs[1], None)
+    });
+    Ok(model.rebuilt(rebuilt, FusedBert::with_gemm, |rebuilt, inputs| {
+        rebuilt.forward(&inputs[0], &inputs[1], None)
     }))
 }
 
@@ -182,9 +190,14 @@ pub fn vit(setup: &Setup) -> Result<Model> {
         },
         full,
     );
-    let model = vit::Model::new(&config, setup.choose(10, LABELS), weights(setup))?;
+    let labels = setup.choose(10, LABELS);
+    let model = vit::Model::new(&config, labels, weights(setup))?;
     let (setting, inputs) = images(setup, "vit", setup.choose(2, 8), config.image_size)?;
-    Ok(Model::new(setting, inputs, move |inputs| model.forward(&inputs[0])))
+    let model = Model::new(setting, inputs, move |inputs| model.forward(&inputs[0]));
+    let rebuilt = FusedVit::load(weights(setup), &config, labels)?;
+    Ok(model.rebuilt(rebuilt, FusedVit::with_gemm, |rebuilt, inputs| {
+        rebuilt.forward(&inputs[0])
+    }))
 }
 
 pub fn dinov2(setup: &Setup) -> Result<Model> {

@@ -6,6 +6,7 @@ pub mod language;
 mod speech;
 
 use candle_core::{DType, Device, Result, Tensor};
+use candle_sgemm::Gemm;
 
 /// The seed of all weights.
 pub const SEED: u64 = 1;
@@ -33,12 +34,17 @@ impl Setup {
 /// A function of tensors.
 pub type Forward = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
+/// A model rebuilt on this crate's blocks, with products of these settings.
+pub type Rebuild = Box<dyn Fn(&Gemm) -> Forward>;
+
 /// A model with an input for it. The same inputs give the same outputs, call after call.
 pub struct Model {
     /// Batch, length and the like: `8×128`.
     pub setting: String,
     pub inputs: Vec<Tensor>,
     pub forward: Forward,
+    /// The same from the same weights, if there is such a thing.
+    pub rebuild: Option<Rebuild>,
 }
 
 impl Model {
@@ -51,6 +57,25 @@ impl Model {
             setting: setting.into(),
             inputs,
             forward: Box::new(forward),
+            rebuild: None,
+        }
+    }
+
+    /// The model with what rebuilds it, which has been given its weights: for each setting of products a model that is `with`
+    /// those, and its `forward`.
+    fn rebuilt<M: Clone + 'static>(
+        self,
+        model: M,
+        with: impl Fn(M, &Gemm) -> M + 'static,
+        forward: impl Fn(&M, &[Tensor]) -> Result<Tensor> + Copy + 'static,
+    ) -> Self {
+        let rebuild: Rebuild = Box::new(move |gemm: &Gemm| {
+            let model = with(model.clone(), gemm);
+            Box::new(move |inputs: &[Tensor]| forward(&model, inputs))
+        });
+        Model {
+            rebuild: Some(rebuild),
+            ..self
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Whisper: what it does with the sound once, with a text, and with a text a step further.
 
 use super::{Model, Setup, SEED};
+use crate::rebuilt::FusedWhisperEncoder;
 use crate::weights::{random_input, random_tokens, RandomWeights};
 use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
 use candle_transformers::models::whisper::{model::Whisper, Config};
 use std::cell::RefCell;
 
@@ -37,9 +39,12 @@ fn config(setup: &Setup) -> Config {
     )
 }
 
+fn weights(setup: &Setup) -> VarBuilder<'static> {
+    RandomWeights::new(SEED).builder(setup.dtype, &setup.device)
+}
+
 fn load(setup: &Setup) -> Result<Whisper> {
-    let weights = RandomWeights::new(SEED).builder(setup.dtype, &setup.device);
-    Whisper::load(&weights, config(setup))
+    Whisper::load(&weights(setup), config(setup))
 }
 
 pub fn encoder(setup: &Setup) -> Result<Model> {
@@ -48,10 +53,16 @@ pub fn encoder(setup: &Setup) -> Result<Model> {
     // The second convolution halves the length.
     let length = 2 * positions;
     let sound = random_input("whisper", (1, bins, length), setup.dtype, &setup.device)?;
+    let rebuilt = FusedWhisperEncoder::load(weights(setup), &model.config)?;
     let model = RefCell::new(model.encoder);
-    Ok(Model::new(format!("1×{length}"), vec![sound], move |inputs| {
+    let model = Model::new(format!("1×{length}"), vec![sound], move |inputs| {
         model.borrow_mut().forward(&inputs[0], true)
-    }))
+    });
+    Ok(
+        model.rebuilt(rebuilt, FusedWhisperEncoder::with_gemm, |rebuilt, inputs| {
+            rebuilt.forward(&inputs[0])
+        }),
+    )
 }
 
 /// Tokens, and what the encoder has made of the sound.

@@ -1,0 +1,209 @@
+//! Attention of a sequence to itself.
+
+use super::super::linear::Linear;
+use super::super::matmul::Gemm;
+use candle_core::{bail, Module, Result, Tensor, D};
+
+/// `softmax(scale·Q·Kᵀ + mask)·V` for heads (…, heads, length, width), any views: (…, queries, heads·width of a value). The last
+/// dimension has the heads side by side, as an output projection reads them.
+///
+/// Products have the kernel, precision and tuning of `gemm`, not its α, C and type of result. Three kernels: two products and a softmax. Keys and values
+/// may be those of another sequence, and fewer than the queries' batch where they are broadcast.
+///
+/// ```
+/// use candle_core::{Device, Tensor};
+/// use candle_sgemm::{blocks, Gemm};
+///
+/// // Heads of a tensor (batch, length, heads, width) are a view of it.
+/// let heads = |length: usize| Tensor::randn(0f32, 1., (2, length, 4, 16), &Device::Cpu)?.transpose(1, 2);
+/// let (query, key, value) = (heads(5)?, heads(7)?, heads(7)?);
+/// let context = blocks::attend(&Gemm::new(), &query, &key, &value, 0.25, None)?;
+/// assert_eq!(context.dims(), [2, 5, 64]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// As [`matmul`](crate::matmul); a mask that cannot be broadcast to (…, heads, queries, keys); operands without heads.
+pub fn attend(
+    gemm: &Gemm,
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    scale: f64,
+    mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let plain = gemm.shared();
+    let scaled = plain.clone().alpha(scale);
+    let scaled = match mask {
+        Some(mask) => scaled.c(mask, 1.0),
+        None => scaled,
+    };
+    let in_part = |part: &str, error: candle_core::Error| error.context(format!("the {part} of attention"));
+    let transposed = key.t()?;
+    let scores = scaled
+        .matmul(query, &transposed)
+        .map_err(|error| in_part("scores", error))?;
+    // The fused softmax has no gradient, and would cut it off in silence.
+    let weights = match scores.track_op() {
+        true => candle_nn::ops::softmax(&scores, D::Minus1)?,
+        false => candle_nn::ops::softmax_last_dim(&scores)?,
+    };
+    plain
+        .matmul_side_by_side(&weights, value)
+        .map_err(|error| in_part("context", error))
+}
+
+/// Attention of a sequence to itself: projections to queries, keys and values as one product, heads as views of its result,
+/// scale and mask inside the scores' product, and bias and residual inside that of the output projection.
+///
+/// ```
+/// use candle_core::{Device, Module, Tensor};
+/// use candle_sgemm::blocks::Attention;
+/// use candle_sgemm::Linear;
+///
+/// let projection = || Ok::<_, candle_core::Error>(Linear::new(Tensor::randn(0f32, 0.1, (64, 64), &Device::Cpu)?, None));
+/// let attention = Attention::new(projection()?, projection()?, projection()?, projection()?, 4)?;
+/// let x = Tensor::randn(0f32, 1., (2, 10, 64), &Device::Cpu)?;
+/// let mask = Tensor::zeros((2, 1, 1, 10), x.dtype(), &Device::Cpu)?;
+/// let y = attention.forward_with(&x, Some(&mask), Some(&x))?; // the residual is added in the last product
+/// assert_eq!(y.dims(), x.dims());
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Queries, keys and values, one below the other.
+    projections: Linear,
+    output: Linear,
+    heads: usize,
+    scale: f64,
+    gemm: Gemm,
+}
+
+impl Attention {
+    /// These projections, (heads·width of a head, in) each, with or without biases, and the output (out, heads·width). Scores are
+    /// divided by the square root of a head's width.
+    ///
+    /// # Errors
+    ///
+    /// Weights that do not fit each other or the number of heads. See [`Linear::side_by_side`].
+    pub fn new(query: Linear, key: Linear, value: Linear, output: Linear, heads: usize) -> Result<Self> {
+        let widths = [&query, &key, &value].map(|layer| layer.weight().dims().first().copied());
+        if widths.iter().any(|width| *width != widths[0]) {
+            bail!(
+                "queries, keys and values of attention have one width each, not weights {:?}, {:?} and {:?}",
+                query.weight().dims(),
+                key.weight().dims(),
+                value.weight().dims()
+            );
+        }
+        let projections = Linear::side_by_side(&[query, key, value])
+            .map_err(|error| error.context("the projections of attention to queries, keys and values"))?;
+        Attention::from_projections(projections, output, heads)
+    }
+
+    /// As [`new`](Self::new), of models whose projections are one weight (3·heads·width, in) already: queries, then keys, then
+    /// values.
+    ///
+    /// # Errors
+    ///
+    /// Weights that do not fit each other or the number of heads.
+    pub fn from_projections(projections: Linear, output: Linear, heads: usize) -> Result<Self> {
+        let head = match (projections.weight().dims(), output.weight().dims()) {
+            ([all, _], [_, width]) if heads > 0 && *all == 3 * width && *width > 0 && width % heads == 0 => {
+                width / heads
+            }
+            (projections, output) => bail!(
+                "attention of {heads} heads has projections (3·heads·width, in) and an output (out, heads·width), not \
+                 {projections:?} and {output:?}"
+            ),
+        };
+        Ok(Attention {
+            projections,
+            output,
+            heads,
+            scale: 1.0 / (head as f64).sqrt(),
+            gemm: Gemm::new(),
+        })
+    }
+
+    /// The same with another factor of the scores.
+    pub fn with_scale(self, scale: f64) -> Self {
+        Attention { scale, ..self }
+    }
+
+    /// The same with the kernel, precision and tuning of `gemm` for all products.
+    pub fn with_gemm(self, gemm: &Gemm) -> Self {
+        let gemm = gemm.shared();
+        Attention {
+            projections: self.projections.with_gemm(gemm.clone()),
+            output: self.output.with_gemm(gemm.clone()),
+            gemm,
+            ..self
+        }
+    }
+
+    /// [`Linear::prepare`] for both weights.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn prepare(self) -> Result<Self> {
+        Ok(Attention {
+            projections: self.projections.prepare()?,
+            output: self.output.prepare()?,
+            ..self
+        })
+    }
+
+    /// The layer that gives queries, keys and values.
+    pub fn projections(&self) -> &Linear {
+        &self.projections
+    }
+
+    /// The output projection.
+    pub fn output(&self) -> &Linear {
+        &self.output
+    }
+
+    /// Heads.
+    pub fn heads(&self) -> usize {
+        self.heads
+    }
+
+    /// What scores are multiplied with.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// The result for x (batch, length, in): (batch, length, out). The mask is added to the scores (batch, heads, length, length),
+    /// the residual to the result.
+    ///
+    /// # Errors
+    ///
+    /// An x of another rank; as [`attend`] and [`Linear::forward_residual`].
+    pub fn forward_with(&self, x: &Tensor, mask: Option<&Tensor>, residual: Option<&Tensor>) -> Result<Tensor> {
+        let [batch, length, _] = *x.dims() else {
+            bail!("attention takes (batch, length, in), not {:?}", x.dims());
+        };
+        let part = |part: &str, result: Result<Tensor>| {
+            result.map_err(|error| error.context(format!("the {part} of an Attention")))
+        };
+        let all = part("projections", self.projections.forward(x))?;
+        let all = all.reshape((batch, length, 3, self.heads, ()))?;
+        // (batch, heads, length, width)
+        let heads = |i: usize| all.narrow(2, i, 1)?.squeeze(2)?.transpose(1, 2);
+        let context = attend(&self.gemm, &heads(0)?, &heads(1)?, &heads(2)?, self.scale, mask)?;
+        let y = match residual {
+            Some(residual) => self.output.forward_residual(&context, residual),
+            None => self.output.forward(&context),
+        };
+        part("output", y)
+    }
+}
+
+impl Module for Attention {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_with(x, None, None)
+    }
+}

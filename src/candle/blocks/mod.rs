@@ -1,0 +1,64 @@
+//! Blocks of transformers, on this crate's layers: what stands beside a product is part of it.
+//!
+//! [`Attention`] and [`FeedForward`] make an [`EncoderLayer`], and each serves alone. They are built from the layers of a model,
+//! so a model keeps the names of its weights, and take its norms as they are. A layer of an encoder is nine kernels, whatever its
+//! size (where a plan cuts k or lays an operand out anew, that product is two):
+//!
+//! | kernel | what it does |
+//! |---|---|
+//! | product | queries, keys and values with their biases |
+//! | product | scores, scaled and masked; heads are views |
+//! | candle's softmax | |
+//! | product | softmax times values, written as the rows that the next product reads |
+//! | product | the attention's output, bias and residual |
+//! | candle's layer norm | |
+//! | product | bias and activation |
+//! | product | bias and residual |
+//! | candle's layer norm | |
+//!
+//! ```
+//! use candle_core::{DType, Device, Module, Tensor};
+//! use candle_nn::{layer_norm, VarBuilder, VarMap};
+//! use candle_sgemm::blocks::{Attention, EncoderLayer};
+//! use candle_sgemm::{linear, Activation, Mlp};
+//!
+//! let variables = VarMap::new();
+//! let vb = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu);
+//! let (width, inner, heads) = (64, 256, 4);
+//! let attention = Attention::new(
+//!     linear(width, width, vb.pp("query"))?,
+//!     linear(width, width, vb.pp("key"))?,
+//!     linear(width, width, vb.pp("value"))?,
+//!     linear(width, width, vb.pp("output"))?,
+//!     heads,
+//! )?;
+//! let feed_forward = Mlp::from_layers(vec![
+//!     linear(width, inner, vb.pp("fc1"))?.with_activation(Activation::GeluErf),
+//!     linear(inner, width, vb.pp("fc2"))?,
+//! ]);
+//! let norms = (layer_norm(width, 1e-5, vb.pp("norm1"))?, layer_norm(width, 1e-5, vb.pp("norm2"))?);
+//! let layer = EncoderLayer::pre_norm(attention, norms.0, feed_forward, norms.1).prepare()?;
+//!
+//! let x = Tensor::randn(0f32, 1., (2, 10, width), &Device::Cpu)?;
+//! assert_eq!(layer.forward(&x)?.dims(), x.dims());
+//! # Ok::<(), candle_core::Error>(())
+//! ```
+//!
+//! # Masks
+//!
+//! A mask is added to the scores, which have shape (batch, heads, queries, keys): 0 where a key counts, and a large negative
+//! number where it does not. It is broadcast to that shape without a copy.
+//!
+//! # Gradients
+//!
+//! Gradients flow through attention and feed-forward layers; where one is to, the softmax is candle's composed one, for that of
+//! one kernel has none. Candle's fused layer norm has none either, so a model that is trained needs norms that have:
+//! [`EncoderLayer`] takes any `Module`. The projections to queries, keys and values are copied into one weight. Gradients reach
+//! the layers' own weights through the copy, but what an optimiser then makes of those is not seen: a model that is trained
+//! builds [`Attention::from_projections`] on one variable.
+
+mod attention;
+mod encoder;
+
+pub use attention::{attend, Attention};
+pub use encoder::{EncoderLayer, FeedForward};
