@@ -35,11 +35,12 @@ impl FusedBert {
     ///
     /// Weights that are not there or have other shapes.
     pub fn load(vb: VarBuilder, config: &Config) -> Result<Self> {
+        // The model alone, as candle looks for it first, or as a part of another.
+        const WORDS: &str = "embeddings.word_embeddings.weight";
         let prefixes = ["bert", config.model_type.as_deref().unwrap_or_default()];
-        let prefix = prefixes
-            .into_iter()
-            .find(|prefix| vb.contains_tensor(&format!("{prefix}.embeddings.word_embeddings.weight")));
-        let vb = prefix.map_or(vb.clone(), |prefix| vb.pp(prefix));
+        let mut places = [vb.clone()].into_iter().chain(prefixes.map(|prefix| vb.pp(prefix)));
+        let place = places.find(|place| place.contains_tensor(WORDS));
+        let vb = place.unwrap_or(vb);
         let (width, embeddings) = (config.hidden_size, vb.pp("embeddings"));
         let positions = (config.max_position_embeddings, width);
         let layers = (0..config.num_hidden_layers).map(|i| layer(vb.pp("encoder.layer").pp(i), config));
