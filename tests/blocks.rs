@@ -8,9 +8,13 @@ use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 use candle_nn::LayerNorm;
 use candle_sgemm::blocks::{attend, Attention, EncoderLayer, FeedForward};
 use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
+use devices::{random, tolerance, worst};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 on_every_device!(
     products_side_by_side_are_products_moved,
+    drawn_products_side_by_side_are_products_moved,
     gradients_of_products_side_by_side_are_those_of_products_moved,
     layers_side_by_side_give_their_results_side_by_side,
     attention_is_candles,
@@ -21,22 +25,6 @@ on_every_device!(
     a_stack_adds_its_residual,
     errors_say_what_does_not_fit,
 );
-
-fn random(shape: &[usize], device: &Device) -> Tensor {
-    Tensor::randn(0f32, 1., shape, device).unwrap()
-}
-
-/// The largest difference, in double precision on the CPU.
-fn worst(x: &Tensor, y: &Tensor) -> Result<f64> {
-    assert_eq!(x.dims(), y.dims());
-    let double = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64);
-    (double(x)? - double(y)?)?.abs()?.flatten_all()?.max(0)?.to_scalar()
-}
-
-/// What sums of so many products of normal numbers may differ by, in FP32.
-fn tolerance(k: usize) -> f64 {
-    8.0 * f32::EPSILON as f64 * (k as f64).sqrt().max(4.0)
-}
 
 /// The product with matrices of the last batch dimension moved side by side.
 fn moved(product: &Tensor) -> Result<Tensor> {
@@ -87,6 +75,64 @@ fn products_side_by_side_are_products_moved(device: &Device) -> Result<()> {
     // Nothing at all.
     let empty = Gemm::new().matmul_side_by_side(&random(&[2, 3, 0, 5], device), &random(&[2, 3, 5, 4], device))?;
     assert_eq!(empty.dims(), [2, 0, 12]);
+    Ok(())
+}
+
+/// A tensor of this shape, dense or a part of a larger one, with its last two dimensions stored in either order.
+fn drawn(rng: &mut StdRng, shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+    let mut stored = shape.to_vec();
+    let rank = stored.len();
+    let transposed = rng.random::<bool>();
+    if transposed {
+        stored.swap(rank - 2, rank - 1);
+    }
+    let wanted = stored.clone();
+    let narrowed = rng.random_range(0..=rank);
+    let start = rng.random_range(0..4);
+    if narrowed < rank {
+        stored[narrowed] += start + rng.random_range(0..4);
+    }
+    let mut tensor = random(&stored, device).to_dtype(dtype)?;
+    if narrowed < rank {
+        tensor = tensor.narrow(narrowed, start, wanted[narrowed])?;
+    }
+    match transposed {
+        true => tensor.transpose(rank - 2, rank - 1),
+        false => Ok(tensor),
+    }
+}
+
+/// Every small size, some larger ones, operands as views of any kind and alignment, all types.
+fn drawn_products_side_by_side_are_products_moved(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(3);
+    for _ in 0..300 {
+        let size = |rng: &mut StdRng| match rng.random_range(0..8) {
+            0 => rng.random_range(10..80),
+            _ => rng.random_range(1..10),
+        };
+        let [m, n, k] = [size(&mut rng), size(&mut rng), size(&mut rng)];
+        let batch: Vec<usize> = (0..rng.random_range(1..4)).map(|_| rng.random_range(1..5)).collect();
+        let dtype = [DType::F32, DType::F32, DType::F16, DType::BF16][rng.random_range(0..4)];
+        let a = drawn(&mut rng, &[&batch[..], &[m, k]].concat(), dtype, device)?;
+        let b = drawn(&mut rng, &[&batch[..], &[k, n]].concat(), dtype, device)?;
+        let ours = Gemm::new().matmul_side_by_side(&a, &b)?;
+        let expected = moved(&matmul(&a, &b)?)?;
+        let limit = match dtype {
+            DType::F32 => tolerance(k) * (k as f64).sqrt(),
+            // One rounding each of sums that differ in their last bits: an ulp of the largest.
+            dtype => {
+                let ulp = if dtype == DType::F16 { 1.0 / 1024.0 } else { 1.0 / 128.0 };
+                ulp * worst(&expected, &expected.zeros_like()?)?.max(1.0)
+            }
+        };
+        let error = worst(&ours, &expected)?;
+        assert!(
+            ours.is_contiguous() && error <= limit,
+            "{:?}·{:?} {dtype:?}: {error:e}, not at most {limit:e}",
+            a.layout(),
+            b.layout()
+        );
+    }
     Ok(())
 }
 

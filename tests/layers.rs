@@ -10,6 +10,7 @@ use by_candle::by_candle;
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 use candle_nn::{VarBuilder, VarMap};
 use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, Mlp, Precision, SgemmExt, TransposeExt};
+use devices::{random, tolerance, worst};
 
 on_every_device!(
     every_activation_is_candles,
@@ -32,10 +33,6 @@ on_every_device!(
     errors_of_stacks_name_the_layer,
 );
 
-fn random(shape: &[usize], device: &Device) -> Tensor {
-    Tensor::randn(0f32, 1., shape, device).unwrap()
-}
-
 /// Stock candle in double precision on the CPU: `activation(x·wᵀ + bias)`.
 fn reference(activation: Activation, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let double = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.contiguous();
@@ -45,17 +42,6 @@ fn reference(activation: Activation, x: &Tensor, w: &Tensor, bias: Option<&Tenso
     let y = layer.forward(&double(x)?.reshape((rows, x.dim(D::Minus1)?))?)?;
     let dims = [&x.dims()[..x.rank() - 1], &[w.dim(0)?]].concat();
     by_candle(activation, &y.reshape(dims)?)
-}
-
-fn worst(x: &Tensor, y: &Tensor) -> Result<f64> {
-    assert_eq!(x.dims(), y.dims());
-    let double = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64);
-    (double(x)? - double(y)?)?.abs()?.flatten_all()?.max(0)?.to_scalar()
-}
-
-/// In units of FP32's ε: sums of k products of standard normal numbers, then an activation with a slope of at most 1.2.
-fn tolerance(k: usize) -> f64 {
-    8.0 * f32::EPSILON as f64 * (k as f64).sqrt().max(4.0)
 }
 
 fn every_activation_is_candles(device: &Device) -> Result<()> {
