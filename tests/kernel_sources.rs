@@ -153,6 +153,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "GEMV_STREAM(NAME, TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS)",
+        of: "Shape<TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS>",
+        says: &[
+            ("bm", "ROWS"), ("bn", "LINES"), ("bk", "C::SLAB_K"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
+            ("most_rows", "ROWS"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
         made_by: "THIN_AXPY(NAME, M, EACH, WARPS, BLOCKS, SWAPPED)",
         of: "thin::Axpy<M, EACH, WARPS, SWAPPED>",
         says: &[

@@ -65,6 +65,13 @@ pub enum Refusal {
         /// The problem's.
         columns: usize,
     },
+    /// The batch has too many matrices.
+    Batch {
+        /// The most that it takes.
+        most: u32,
+        /// The problem's.
+        matrices: usize,
+    },
     /// There are too many tiles to count.
     Tiles(usize),
     /// There are too many strips of so many columns to count.
@@ -135,6 +142,10 @@ impl fmt::Display for Refusal {
             Refusal::Columns { most, columns } => {
                 write!(f, "it takes at most {most} columns and the problem has {columns}")
             }
+            Refusal::Batch { most, matrices } => write!(
+                f,
+                "it takes at most {most} matrices at a time and the batch has {matrices}"
+            ),
             Refusal::Tiles(tiles) => write!(f, "it would have {tiles} tiles to count, and counts to {MAX_SIZE}"),
             Refusal::Strips(columns) => write!(
                 f,
@@ -211,6 +222,12 @@ impl KernelSpec {
             return Some(Refusal::Columns {
                 most: needs.max_n,
                 columns: problem.n,
+            });
+        }
+        if needs.max_batch != 0 && problem.batch() > needs.max_batch as usize {
+            return Some(Refusal::Batch {
+                most: needs.max_batch,
+                matrices: problem.batch(),
             });
         }
         if self.grid != Grid::Tiles && self.units(problem) > MAX_SIZE {

@@ -57,6 +57,9 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("gemv_axpy_n4", KernelCost { full: 0.19, solo: 0.19, resident: 1, setup_us: 1.45, wave_us: 1.45, bandwidth: 0.87, single_elements: 0.3, ragged_us: 0.0 }),
     ("gemv_axpy_n8", KernelCost { full: 0.275, solo: 0.275, resident: 1, setup_us: 1.95, wave_us: 1.95, bandwidth: 0.85, single_elements: 0.3, ragged_us: 0.0 }),
     ("gemv_panel_n16", KernelCost { full: 0.4, solo: 0.4, resident: 1, setup_us: 3.5, wave_us: 3.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_m1_k1024", KernelCost { full: 0.3, solo: 0.1, resident: 4, setup_us: 1.3, wave_us: 0.0, bandwidth: 0.92, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_m1_k2048", KernelCost { full: 0.3, solo: 0.15, resident: 2, setup_us: 1.4, wave_us: 0.0, bandwidth: 0.93, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_m2_k1024", KernelCost { full: 0.4, solo: 0.15, resident: 3, setup_us: 1.4, wave_us: 0.0, bandwidth: 0.9, single_elements: 0.3, ragged_us: 0.0 }),
     ("thin_axpy_4x128", KernelCost { full: 0.217, solo: 0.0956, resident: 3, setup_us: 1.32, wave_us: 1.6, bandwidth: 0.881, single_elements: 0.0, ragged_us: 0.0703 }),
     ("thin_axpy_8x32", KernelCost { full: 0.204, solo: 0.142, resident: 2, setup_us: 1.75, wave_us: 5.05, bandwidth: 0.586, single_elements: 0.0, ragged_us: 0.0438 }),
     ("thin_axpy_8x64", KernelCost { full: 0.341, solo: 0.0979, resident: 4, setup_us: 1.37, wave_us: 2.52, bandwidth: 0.65, single_elements: 0.0, ragged_us: 0.198 }),
@@ -202,4 +205,8 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("gemv_bf16_m8_n8", KernelCost { full: 0.06, solo: 0.02, resident: 4, setup_us: 1.45, wave_us: 0.5, bandwidth: 0.92, single_elements: 0.3, ragged_us: 0.1 }),
     ("gemv_bf16_m8_n16", KernelCost { full: 0.08, solo: 0.03, resident: 3, setup_us: 1.5, wave_us: 0.6, bandwidth: 0.93, single_elements: 0.3, ragged_us: 0.1 }),
     ("gemv_bf16_m16_n8", KernelCost { full: 0.03, solo: 0.03, resident: 3, setup_us: 1.4, wave_us: 0.7, bandwidth: 0.9, single_elements: 0.3, ragged_us: 0.1 }),
+    ("gemv_stream_bf16_m1_k1024", KernelCost { full: 0.05, solo: 0.02, resident: 5, setup_us: 1.2, wave_us: 0.0, bandwidth: 0.82, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_bf16_m1_k2048", KernelCost { full: 0.05, solo: 0.02, resident: 4, setup_us: 1.3, wave_us: 0.0, bandwidth: 0.9, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_bf16_m1_k4096", KernelCost { full: 0.05, solo: 0.03, resident: 3, setup_us: 1.4, wave_us: 0.0, bandwidth: 0.86, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_bf16_m2_k2048", KernelCost { full: 0.06, solo: 0.03, resident: 3, setup_us: 1.5, wave_us: 0.0, bandwidth: 0.84, single_elements: 0.3, ragged_us: 0.0 }),
 ];

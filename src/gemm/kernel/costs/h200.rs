@@ -52,6 +52,9 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("gemv_axpy_n4", KernelCost { full: 0.118, solo: 0.118, resident: 1, setup_us: 1.78, wave_us: 1.62, bandwidth: 0.855, single_elements: 0.3, ragged_us: 0.0246 }),
     ("gemv_axpy_n8", KernelCost { full: 0.158, solo: 0.158, resident: 1, setup_us: 2.52, wave_us: 1.89, bandwidth: 0.85, single_elements: 0.3, ragged_us: 0.0374 }),
     ("gemv_panel_n16", KernelCost { full: 0.3, solo: 0.3, resident: 1, setup_us: 5.52, wave_us: 4.59, bandwidth: 0.76, single_elements: 0.3, ragged_us: 0.0678 }),
+    ("gemv_stream_m1_k1024", KernelCost { full: 0.3, solo: 0.1, resident: 4, setup_us: 1.3, wave_us: 0.0, bandwidth: 0.92, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_m1_k2048", KernelCost { full: 0.3, solo: 0.15, resident: 2, setup_us: 1.4, wave_us: 0.0, bandwidth: 0.93, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_m2_k1024", KernelCost { full: 0.4, solo: 0.15, resident: 3, setup_us: 1.4, wave_us: 0.0, bandwidth: 0.9, single_elements: 0.3, ragged_us: 0.0 }),
     ("thin_axpy_4x128", KernelCost { full: 0.244, solo: 0.196, resident: 3, setup_us: 1.5, wave_us: 1.75, bandwidth: 1.09, single_elements: 0.0, ragged_us: 0.0959 }),
     ("thin_axpy_8x32", KernelCost { full: 0.3, solo: 0.3, resident: 2, setup_us: 2.02, wave_us: 2.21, bandwidth: 0.601, single_elements: 0.0, ragged_us: 0.125 }),
     ("thin_axpy_8x64", KernelCost { full: 0.382, solo: 0.219, resident: 4, setup_us: 1.71, wave_us: 1.55, bandwidth: 0.933, single_elements: 0.0, ragged_us: 0.0838 }),
@@ -197,4 +200,8 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("gemv_bf16_m8_n8", KernelCost { full: 0.0717, solo: 0.0284, resident: 3, setup_us: 1.62, wave_us: 1.48, bandwidth: 0.964, single_elements: 0.3, ragged_us: 0.0938 }),
     ("gemv_bf16_m8_n16", KernelCost { full: 0.0847, solo: 0.0439, resident: 2, setup_us: 1.87, wave_us: 1.73, bandwidth: 1.0, single_elements: 0.3, ragged_us: 0.109 }),
     ("gemv_bf16_m16_n8", KernelCost { full: 0.0951, solo: 0.0472, resident: 2, setup_us: 1.86, wave_us: 1.35, bandwidth: 0.921, single_elements: 0.3, ragged_us: 0.0889 }),
+    ("gemv_stream_bf16_m1_k1024", KernelCost { full: 0.05, solo: 0.02, resident: 5, setup_us: 1.2, wave_us: 0.0, bandwidth: 0.82, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_bf16_m1_k2048", KernelCost { full: 0.05, solo: 0.02, resident: 4, setup_us: 1.3, wave_us: 0.0, bandwidth: 0.9, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_bf16_m1_k4096", KernelCost { full: 0.05, solo: 0.03, resident: 3, setup_us: 1.4, wave_us: 0.0, bandwidth: 0.86, single_elements: 0.3, ragged_us: 0.0 }),
+    ("gemv_stream_bf16_m2_k2048", KernelCost { full: 0.06, solo: 0.03, resident: 3, setup_us: 1.5, wave_us: 0.0, bandwidth: 0.84, single_elements: 0.3, ragged_us: 0.0 }),
 ];

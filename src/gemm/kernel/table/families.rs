@@ -419,6 +419,33 @@ pub(super) const fn dot_rows(name: &'static str, block: [u32; 2], warps: u32) ->
     few_rows(name, block, warps, ALONG_COLS)
 }
 
+/// One matrix, at most BM rows of A; B is stored transposed, and blocks that stay stream it in groups of BN lines, BK of k at a time. Tile
+/// `[BM, BN, BK]`, then warps and blocks a multiprocessor.
+pub(super) const fn stream(
+    name: &'static str,
+    dtype: DType,
+    [bm, bn, bk]: [u32; 3],
+    warps: u32,
+    blocks: u32,
+) -> KernelSpec {
+    KernelSpec {
+        file: "gemv/gemv_stream",
+        summary: "blocks that stay stream B past a row or two of A",
+        dtype,
+        tile: tile([bm, bn, bk], NO_WARPS, NO_THREADS, 1),
+        grid: Grid::Persistent,
+        blocks_per_multiprocessor: blocks,
+        needs: Needs {
+            a: &[Access::RowVector],
+            b: &[Access::ColVector],
+            max_m: bm,
+            max_batch: 1,
+            ..Needs::ANY
+        },
+        ..gemv(name, [bm, bn], warps)
+    }
+}
+
 /// At most BM rows of A; rows of B are scaled and added up.
 pub(super) const fn axpy_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     few_rows(name, block, warps, ALONG_ROWS)

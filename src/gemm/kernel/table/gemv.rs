@@ -1,7 +1,8 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{axpy_cols, axpy_rows, dot_cols, dot_rows};
+use super::families::{axpy_cols, axpy_rows, dot_cols, dot_rows, stream};
+use crate::gemm::operands::DType::F32;
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
 
 #[rustfmt::skip]
@@ -25,6 +26,11 @@ pub(super) const ROWS: &[KernelSpec] = &[
     axpy_cols("gemv_axpy_n4",     [32, 4],  16),
     axpy_cols("gemv_axpy_n8",     [32, 8],  16),
     dot_cols("gemv_panel_n16",    [32, 16], 16),
+
+    // name, type, [BM, BN, BK], warps, blocks a multiprocessor
+    stream("gemv_stream_m1_k1024", F32, [1, 4, 1024], 4, 4),
+    stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2),
+    stream("gemv_stream_m2_k1024", F32, [2, 4, 1024], 4, 3),
 
     // name, [BM, BN], warps
     thin_axpy_rows("thin_axpy_4x128", [4, 128], 8),

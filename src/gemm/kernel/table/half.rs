@@ -4,7 +4,7 @@
 use super::super::spec::{Arithmetic, Grid, KernelSpec, Needs, Side, SplitK, TmaBox};
 use super::derived;
 use super::derived::Layout::{self, NN, NT, TN, TT};
-use super::families::{tile, NO_THREADS, NO_WARPS, PRODUCTION};
+use super::families::{self, tile, NO_THREADS, NO_WARPS, PRODUCTION};
 use crate::gemm::operands::{Access, DType};
 
 /// Portion of k of every kernel.
@@ -140,6 +140,22 @@ const fn gemv(name: &'static str, costs: &'static str, dtype: DType, [bm, bn]: [
     }
 }
 
+/// One or two rows: multiply-adds, and blocks that stay.
+const fn stream(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    tile: [u32; 3],
+    [warps, blocks]: [u32; 2],
+) -> KernelSpec {
+    let row = half(name, costs, dtype, tile, warps * derived::WARP);
+    KernelSpec {
+        costs_of: row.costs_of,
+        arithmetic: Arithmetic::Half,
+        ..families::stream(name, dtype, tile, warps, blocks)
+    }
+}
+
 /// Both types of a family's kernels. The costs are those of the second.
 macro_rules! both {
     ($f16:ident, $bf16:ident, $($make:ident($kind:literal, $name:literal, $($argument:expr),*),)*) => {
@@ -180,4 +196,9 @@ both! { F16, BF16,
     gemv("gemv", "m8_n8", [8, 8]),
     gemv("gemv", "m8_n16", [8, 16]),
     gemv("gemv", "m16_n8", [16, 8]),
+    // tile, warps and blocks a multiprocessor
+    stream("gemv_stream", "m1_k1024", [1, 4, 1024], [4, 5]),
+    stream("gemv_stream", "m1_k2048", [1, 4, 2048], [4, 4]),
+    stream("gemv_stream", "m1_k4096", [1, 2, 4096], [8, 3]),
+    stream("gemv_stream", "m2_k2048", [2, 4, 2048], [4, 3]),
 }

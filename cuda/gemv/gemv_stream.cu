@@ -1,0 +1,167 @@
+// One or two rows of A times a matrix of weights that is stored n × k, as linear layers have it, in FP32 or 16 bits: D (m ≤ 2) = X · Wᵀ.
+//
+// What gemv.cu and gemv_half.cu start with, a block for every few lines, loses its time between blocks: each begins with nothing under way.
+// Here blocks stay (line_stream.cuh). A block has LINES lines at a time and its warps share their k, so that a load of a warp is 512
+// neighbouring bytes, and a thread keeps its part of X in registers where k is no longer than a slab; where it is longer, X comes from the L1.
+//
+// Floor: bytes of W ÷ bandwidth. On an H200, where a copy moves 4.2 TB/s, 14336 × 4096 weights in FP32 take 53 µs, which is 4.4 TB/s: reading
+// alone is faster than a copy. Numbers of 16 bits become FP32 in registers, which costs as much as to multiply them: with more than two
+// rows tensor cores are faster (gemv_half.cu).
+//
+// Sums are FP32, added in one order, lanes, then warps: results are the same from run to run.
+//
+// Launch. One matrix. At most as many blocks as the multiprocessors hold. It may start while the kernel before still runs.
+
+#include "../epilogue/half.cuh"
+#include "../epilogue/lane_sum.cuh"
+#include "line_stream.cuh"
+
+namespace {
+
+// What a thread reads at once, as FP32.
+struct Single {
+    using Element = float;
+    using Epilogue = ::Epilogue;
+    static constexpr int VECTOR = kVector;
+    static __device__ __forceinline__ float widen(float x) { return x; }
+    static __device__ __forceinline__ void widen(float4 from, float (&to)[VECTOR]) {
+        to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
+    }
+    static __device__ __forceinline__ void store(const Epilogue& epilogue, const GemmArgs& args, int row, int col, float sum) {
+        epilogue.store(args, row, col, sum);
+    }
+};
+template <Half TYPE>
+struct HalfPairs {
+    using Element = uint16_t;
+    using Epilogue = HalfEpilogue<TYPE, false>;
+    static constexpr int VECTOR = 2 * kVector;
+    static __device__ __forceinline__ float widen(uint16_t x) { return ptx::low_to_float<TYPE>(x); }
+    static __device__ __forceinline__ void widen(uint4 from, float (&to)[VECTOR]) {
+        const uint32_t pairs[] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+        for (int i = 0; i < VECTOR; i += 2) to[i] = ptx::low_to_float<TYPE>(pairs[i / 2]), to[i + 1] = ptx::high_to_float<TYPE>(pairs[i / 2]);
+    }
+    static __device__ __forceinline__ void store(const Epilogue& epilogue, const GemmArgs& args, int row, int col, float sum) {
+        epilogue.store_element(args, row, col, sum);
+    }
+};
+
+// Rows of X, warps, lines of W at a time, 16-byte loads of a thread a line and slab, blocks of a multiprocessor.
+template <typename TYPE_, int ROWS_, int WARPS_, int LINES_, int LOADS_, int BLOCKS_>
+struct Shape {
+    using Type = TYPE_;
+    static constexpr int ROWS = ROWS_, WARPS = WARPS_, LINES = LINES_, LOADS = LOADS_, BLOCKS = BLOCKS_;
+    static constexpr int THREADS = WARPS * kWarp, SUMS = ROWS * LINES;
+    static constexpr int LOAD_K = THREADS * Type::VECTOR;   // k of a load of all threads
+    static constexpr int SLAB_K = LOADS * LOAD_K;
+    static constexpr int GATHERED = line_stream::kGatheredLines;
+    static_assert((SUMS & (SUMS - 1)) == 0 && SUMS <= kWarp, "the lanes' sums halve evenly");
+    static_assert(SLAB_K <= kMaxOvershoot && LINES <= kMaxOvershoot, "k + SLAB_K is an int");
+    static_assert(GATHERED % LINES == 0, "whole groups gather");
+    using Vector = decltype(ptx::load_streaming(static_cast<const typename Type::Element*>(nullptr)));
+    using Weights = Vector[LINES][LOADS];
+    using Sums = float[WARPS][ROWS][GATHERED + 1];   // a column of padding: warps write to different banks
+};
+
+template <typename SHAPE>
+__device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sums& sums) {
+    using Type = typename SHAPE::Type;
+    using Element = typename Type::Element;
+    using Vector = typename SHAPE::Vector;
+    constexpr int ROWS = SHAPE::ROWS, LINES = SHAPE::LINES, LOADS = SHAPE::LOADS, VECTOR = Type::VECTOR, GATHERED = SHAPE::GATHERED;
+    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    const int slabs = (args.k - 1) / SHAPE::SLAB_K + 1;
+    const int whole_k = args.k / VECTOR * VECTOR;   // what is left is added at the end, element by element
+    const int thread_k = static_cast<int>(threadIdx.x) * VECTOR;
+
+    const line_stream::Share share(args.n, LINES);
+    ptx::let_next_kernel_start();
+    line_stream::fetch_ahead<SHAPE::BLOCKS, Element>(args, share.first * LINES, share.end * LINES);
+    ptx::wait_for_previous_kernels();
+    const auto fetch = [&](const line_stream::Place& place, typename SHAPE::Weights& to) {
+#pragma unroll
+        for (int i = 0; i < LINES; ++i) {
+            const Element* const line = line_stream::line_of<Element>(args, place.group * LINES + i);
+#pragma unroll
+            for (int j = 0; j < LOADS; ++j) {
+                const int k = place.slab * SHAPE::SLAB_K + thread_k + j * SHAPE::LOAD_K;
+                to[i][j] = k < whole_k ? ptx::load_streaming(line + k) : Vector{};
+            }
+        }
+    };
+    Vector x[ROWS][LOADS];
+    float sum[SHAPE::SUMS];
+    const auto use = [&](const line_stream::Place& place, const typename SHAPE::Weights& weights) {
+        if (slabs > 1 || place.group == share.first) {
+#pragma unroll
+            for (int row = 0; row < ROWS; ++row)
+#pragma unroll
+                for (int j = 0; j < LOADS; ++j) {
+                    const int k = place.slab * SHAPE::SLAB_K + thread_k + j * SHAPE::LOAD_K;
+                    x[row][j] = k < whole_k ? __ldg(reinterpret_cast<const Vector*>(line_stream::row_of<Element>(args, row) + k)) : Vector{};
+                }
+        }
+        if (place.slab == 0) {
+#pragma unroll
+            for (int i = 0; i < SHAPE::SUMS; ++i) sum[i] = 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < LOADS; ++j) {
+            float a[ROWS][VECTOR];
+#pragma unroll
+            for (int row = 0; row < ROWS; ++row) Type::widen(x[row][j], a[row]);
+#pragma unroll
+            for (int i = 0; i < LINES; ++i) {
+                float b[VECTOR];
+                Type::widen(weights[i][j], b);
+#pragma unroll
+                for (int row = 0; row < ROWS; ++row)
+#pragma unroll
+                    for (int e = 0; e < VECTOR; ++e) sum[row * LINES + i] = fmaf(a[row][e], b[e], sum[row * LINES + i]);
+            }
+        }
+        if (place.slab < slabs - 1) return;
+        // The lines are complete.
+        using Sum = LaneSum<SHAPE::SUMS, kWarp / 2>;
+        Sum::add(sum, lane);
+        const int own = Sum::owned(lane);
+        if (Sum::speaks(lane)) sums[warp][own / LINES][(place.group * LINES + own % LINES) % GATHERED] = sum[0];
+    };
+    const auto store = [&](int from, int to) {
+        const typename Type::Epilogue epilogue(args, 0);
+        const int end = min(to * LINES, args.n);
+        for (int i = threadIdx.x; i < ROWS * GATHERED; i += SHAPE::THREADS) {
+            const int row = i / GATHERED, line = from * LINES + i % GATHERED;
+            if (row >= args.m || line >= end) continue;
+            float total = 0.0f;
+#pragma unroll
+            for (int part = 0; part < SHAPE::WARPS; ++part) total += sums[part][row][line % GATHERED];
+            for (int k = whole_k; k < args.k; ++k)
+                total = fmaf(Type::widen(line_stream::line_of<Element>(args, line)[k]), Type::widen(line_stream::row_of<Element>(args, row)[k]), total);
+            Type::store(epilogue, args, row, line, total);
+        }
+    };
+    line_stream::walk<GATHERED / LINES, typename SHAPE::Weights>(share.first, share.end, slabs, fetch, use, store);
+}
+
+}  // namespace
+
+// Name, type, rows, warps, lines at a time, loads of a line, blocks a multiprocessor.
+#define GEMV_STREAM(NAME, TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS)                                                     \
+    extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {     \
+        using SHAPE = Shape<TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS>;                                                  \
+        __shared__ SHAPE::Sums sums;                                                                                   \
+        stream<SHAPE>(args, sums);                                                                                     \
+    }
+#define GEMV_STREAM_HALF(TILE, ...)                                                                                    \
+    GEMV_STREAM(gemv_stream_f16_##TILE, HalfPairs<Half::kF16>, __VA_ARGS__)                                            \
+    GEMV_STREAM(gemv_stream_bf16_##TILE, HalfPairs<Half::kBF16>, __VA_ARGS__)
+
+GEMV_STREAM(gemv_stream_m1_k1024, Single, 1, 4, 4, 2, 4)
+GEMV_STREAM(gemv_stream_m1_k2048, Single, 1, 8, 4, 2, 2)
+GEMV_STREAM(gemv_stream_m2_k1024, Single, 2, 4, 4, 2, 3)
+GEMV_STREAM_HALF(m1_k1024, 1, 4, 4, 1, 5)
+GEMV_STREAM_HALF(m1_k2048, 1, 4, 4, 2, 4)
+GEMV_STREAM_HALF(m1_k4096, 1, 8, 2, 2, 3)
+GEMV_STREAM_HALF(m2_k2048, 2, 4, 4, 2, 3)
