@@ -60,8 +60,10 @@ __device__ __forceinline__ void fetch_ahead(const GemmArgs& args, int first, int
 // A slab of a group.
 struct Place {
     int group, slab;
-    __device__ __forceinline__ Place following(int slabs) const {
-        return slab + 1 < slabs ? Place{group, slab + 1} : Place{group + 1, 0};
+    __device__ __forceinline__ void advance(int slabs) {
+        if (++slab < slabs) return;
+        slab = 0;
+        ++group;
     }
 };
 
@@ -72,20 +74,21 @@ __device__ __forceinline__ void walk(int first, int end, int slabs, const FETCH&
     static_assert(MOST >= 2, "two groups may be finished before what is gathered is stored");
     if (first >= end) return;
     REGISTERS even, odd;
-    Place now = {first, 0};
+    Place next = {first, 0}, now = next;
     int stored = first;
-    fetch(now, even);
+    fetch(next, even);
+    next.advance(slabs);
 #pragma unroll 1
     while (true) {
-        Place next = now.following(slabs);
         if (next.group < end) fetch(next, odd);
+        next.advance(slabs);
         use(now, even);
-        now = next;
+        now.advance(slabs);
         if (now.group < end) {
-            next = now.following(slabs);
             if (next.group < end) fetch(next, even);
+            next.advance(slabs);
             use(now, odd);
-            now = next;
+            now.advance(slabs);
             if (now.group < end && now.group - stored + 2 <= MOST) continue;
         }
         __syncthreads();

@@ -2,8 +2,8 @@
 
 use super::super::spec::KernelSpec;
 use super::families::{axpy_cols, axpy_rows, dot_cols, dot_rows, stream};
-use crate::gemm::operands::DType::F32;
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
+use crate::gemm::operands::DType::F32;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -28,8 +28,8 @@ pub(super) const ROWS: &[KernelSpec] = &[
     dot_cols("gemv_panel_n16",    [32, 16], 16),
 
     // name, type, [BM, BN, BK], warps, blocks a multiprocessor
-    stream("gemv_stream_m1_k1024", F32, [1, 4, 1024], 4, 4),
-    stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2),
+    stream("gemv_stream_m1_k1024", F32, [1, 4, 1024], 4, 4).spills(&[90]),
+    stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
     stream("gemv_stream_m2_k1024", F32, [2, 4, 1024], 4, 3),
 
     // name, [BM, BN], warps
