@@ -321,6 +321,7 @@ impl Sweep {
         }
         for cost in values.kernels.iter_mut().filter(|cost| cost.resident == 1) {
             cost.solo = cost.full;
+            cost.beside_us = 0.0;
         }
         costs.shared = values.shared;
         for (name, kernel) in self.kernels.iter().zip(values.kernels) {
