@@ -5,7 +5,7 @@
 mod sampler;
 
 use candle_core::{Device, Tensor as CandleTensor};
-use candle_sgemm::gemm::Precision;
+use candle_sgemm::gemm::{DType, Precision};
 use sampler::{Class, Drawn, Sampler, Tensor, View};
 use std::collections::HashSet;
 
@@ -70,6 +70,31 @@ fn every_class_is_drawn_equally_often_and_half_of_each_is_off_16_bytes() {
             "{class}: {}",
             different.len()
         );
+    }
+}
+
+/// Rows are on 16 bytes where they are a multiple of so many elements.
+#[test]
+fn half_of_each_class_is_off_16_bytes_in_any_type() {
+    for (dtype, vector) in [(DType::F32, 4), (DType::F16, 8), (DType::BF16, 8)] {
+        let all: Vec<_> = Sampler::new(1, &[]).with_dtype(dtype).take(COUNT / 5).collect();
+        for class in Class::ALL {
+            let of_class = all.iter().filter(|drawn| drawn.class == class);
+            let off = of_class.clone().filter(|drawn| drawn.is_off_16_bytes()).count();
+            assert_eq!(off, of_class.count() / 2, "{class} of {dtype}");
+        }
+        for drawn in all.iter().filter(|drawn| !drawn.is_off_16_bytes()) {
+            assert!(
+                drawn.m == 1 || drawn.n == 1 || drawn.n % vector == 0,
+                "rows of the result: {drawn} of {dtype}"
+            );
+            let aligned = |operand: &sampler::Operand| operand.offset.is_multiple_of(vector);
+            assert!(aligned(&drawn.a) && aligned(&drawn.b), "{drawn} of {dtype}");
+        }
+        let problem = |drawn: &Drawn| drawn.problem(Precision::Fp32);
+        assert!(all
+            .iter()
+            .all(|drawn| problem(drawn).dtype() == dtype && problem(drawn).validate().is_ok()));
     }
 }
 

@@ -3,18 +3,18 @@
 use super::gpu::{Gpu, Launch, Timing, QUEUING_US};
 use super::product::{allowances, Asked};
 use super::sampler::{Drawn, Handed, MOST_COPIED_BYTES, MOST_OPERAND_BYTES, MOST_RESULT_BYTES};
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use candle_core::backend::BackendStorage;
+use candle_core::cuda_backend::CudaDType;
 use candle_core::{CudaDevice, CudaStorage, Layout};
+use candle_sgemm::gemm::cpu::{bf16, f16};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::operands::Operands;
 use candle_sgemm::gemm::{DType, Plan, Precision};
-use cudarc::driver::{result, CudaSlice, DevicePtr};
+use cudarc::driver::{result, CudaSlice, DevicePtr, DeviceRepr};
 use std::ffi::c_void;
 
-/// Bytes of an element.
-const ELEMENT: usize = size_of::<f32>();
 /// Storages start on so many elements, as candle's do.
 const STORAGE_ELEMENTS: usize = 64;
 /// Elements by which a result is judged.
@@ -22,7 +22,7 @@ const SAMPLE: usize = 256;
 /// What the host takes at most to queue a copy of candle's, with dimensions and strides that it sends along, in µs.
 const QUEUING_COPY_US: f64 = 25.0;
 
-/// The argument of `gemm_sample_f32` in `cuda/diagnostics/measure.cu`.
+/// The argument of the kernels `gemm_sample_…` in `cuda/diagnostics/measure.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct SampleArgs {
@@ -49,6 +49,8 @@ pub struct Measured {
 /// Memory for any of them.
 pub struct Room<'a> {
     gpu: &'a Gpu,
+    /// What their elements are.
+    dtype: DType,
     /// Random numbers, of which every operand is a view.
     operands: CudaStorage,
     /// What candle copies.
@@ -58,8 +60,42 @@ pub struct Room<'a> {
     found: CudaSlice<f64>,
 }
 
-fn address(storage: &CudaStorage, gpu: &Gpu) -> Result<u64> {
-    Ok(storage.as_cuda_slice::<f32>()?.device_ptr(&gpu.stream).0)
+/// Where a storage is, and how many elements it has.
+fn place(storage: &CudaStorage, gpu: &Gpu) -> Result<(u64, usize)> {
+    fn of<T: CudaDType>(storage: &CudaStorage, gpu: &Gpu) -> Result<(u64, usize)> {
+        let slice = storage.as_cuda_slice::<T>()?;
+        Ok((slice.device_ptr(&gpu.stream).0, slice.len()))
+    }
+    match storage.dtype() {
+        candle_core::DType::F16 => of::<f16>(storage, gpu),
+        candle_core::DType::BF16 => of::<bf16>(storage, gpu),
+        _ => of::<f32>(storage, gpu),
+    }
+}
+
+/// The kernel for elements of this type.
+fn entry(dtype: DType, [f32, f16, bf16]: [&'static str; 3]) -> &'static str {
+    match dtype {
+        DType::F16 => f16,
+        DType::BF16 => bf16,
+        _ => f32,
+    }
+}
+
+/// Candle's memory for so many bytes of elements.
+fn storage(device: &CudaDevice, dtype: DType, bytes: usize) -> Result<CudaStorage> {
+    fn of<T: CudaDType + DeviceRepr>(device: &CudaDevice, bytes: usize) -> Result<CudaStorage> {
+        // SAFETY: operands are filled before they are read, and copies written.
+        let slice = unsafe { device.alloc::<T>(bytes / size_of::<T>()) }
+            .with_context(|| format!("cannot allocate {bytes} bytes on the GPU"))?;
+        Ok(CudaStorage::wrap_cuda_slice(slice, device.clone()))
+    }
+    match dtype {
+        DType::F32 => of::<f32>(device, bytes),
+        DType::F16 => of::<f16>(device, bytes),
+        DType::BF16 => of::<bf16>(device, bytes),
+        _ => bail!("products of {dtype} are not drawn"),
+    }
 }
 
 impl<'a> Room<'a> {
@@ -67,19 +103,15 @@ impl<'a> Room<'a> {
     ///
     /// # Errors
     ///
-    /// If the device has no such room.
-    pub fn new(gpu: &'a Gpu, device: &CudaDevice) -> Result<Self> {
-        let storage = |bytes: usize| -> Result<CudaStorage> {
-            // SAFETY: operands are filled below, and copies written before they are read.
-            let slice = unsafe { device.alloc::<f32>(bytes / ELEMENT) }
-                .with_context(|| format!("cannot allocate {bytes} bytes on the GPU"))?;
-            Ok(CudaStorage::wrap_cuda_slice(slice, device.clone()))
-        };
+    /// If the device has no such room, or elements of this type are not drawn.
+    pub fn new(gpu: &'a Gpu, device: &CudaDevice, dtype: DType) -> Result<Self> {
+        let storage = |bytes| storage(device, dtype, bytes);
         // Room for weights that are not in the L2 beside the largest operands.
         let cold_bytes = 4 * gpu.context.info().l2_bytes as usize;
-        let padding = 4 * STORAGE_ELEMENTS * ELEMENT;
+        let padding = 4 * STORAGE_ELEMENTS * dtype.size();
         let room = Room {
             gpu,
+            dtype,
             operands: storage(MOST_OPERAND_BYTES + cold_bytes + padding)?,
             copies: storage(MOST_COPIED_BYTES + padding)?,
             result: gpu.allocate(MOST_RESULT_BYTES)?,
@@ -92,8 +124,8 @@ impl<'a> Room<'a> {
 
     fn fill(&self) -> Result<()> {
         const THREADS: u32 = 256;
-        let slice = self.operands.as_cuda_slice::<f32>()?;
-        let (mut at, mut count, mut seed) = (slice.device_ptr(&self.gpu.stream).0, slice.len() as u64, 1u64);
+        let (mut at, count) = place(&self.operands, self.gpu)?;
+        let (mut count, mut seed) = (count as u64, 1u64);
         let mut parameters: [*mut c_void; 3] = [
             std::ptr::from_mut(&mut at).cast(),
             std::ptr::from_mut(&mut count).cast(),
@@ -104,7 +136,7 @@ impl<'a> Room<'a> {
         unsafe {
             self.gpu.launch_diagnostic(
                 "diagnostics/measure",
-                "fill_random_f32",
+                entry(self.dtype, ["fill_random_f32", "fill_random_f16", "fill_random_bf16"]),
                 blocks,
                 THREADS,
                 &mut parameters,
@@ -119,22 +151,28 @@ impl<'a> Room<'a> {
     /// Of the planner, of CUDA, and with the first element that is wrong, ours or the baseline's.
     pub fn measure(&mut self, drawn: &Drawn, precision: Precision, timing: Timing) -> Result<Measured> {
         let gpu = self.gpu;
+        ensure!(
+            drawn.dtype == self.dtype,
+            "{drawn} of {} in a room for {}",
+            drawn.dtype,
+            self.dtype
+        );
         let plan = Plan::new(&drawn.problem(precision), gpu.context.info(), gpu.costs())?;
-        let (storages, d) = (address(&self.operands, gpu)?, gpu.address(&self.result));
+        let ((storages, available), d) = (place(&self.operands, gpu)?, gpu.address(&self.result));
+        let size = self.dtype.size();
         // A lies in front, B behind it, so often that a launch finds none of what the launch before has read.
         let b_start = drawn.a.span.next_multiple_of(STORAGE_ELEMENTS);
         let b_step = drawn.b.span.next_multiple_of(STORAGE_ELEMENTS);
-        let l2_elements = gpu.context.info().l2_bytes as usize / ELEMENT;
+        let l2_elements = gpu.context.info().l2_bytes as usize / size;
         let b_copies = match drawn.cold && b_step < 4 * l2_elements {
             true => (2 * l2_elements).div_ceil(b_step) + 1,
             false => 1,
         };
-        let available = self.operands.as_cuda_slice::<f32>()?.len();
         ensure!(b_start + b_copies * b_step <= available, "there is no room for {drawn}");
         let starts = |i: usize| [0, b_start + i % b_copies * b_step];
         let firsts = |i: usize| {
             let [a, b] = starts(i);
-            [a + drawn.a.offset, b + drawn.b.offset].map(|first| storages + (first * ELEMENT) as u64)
+            [a + drawn.a.offset, b + drawn.b.offset].map(|first| storages + (first * size) as u64)
         };
 
         let mut ours = |i: usize| -> Result<()> {
@@ -153,7 +191,7 @@ impl<'a> Room<'a> {
         let handed = drawn.handed();
         let a_room = drawn.copied_elements()[0].next_multiple_of(STORAGE_ELEMENTS);
         let (operands, copies) = (&self.operands, &mut self.copies);
-        let copied_at = address(copies, gpu)?;
+        let (copied_at, _) = place(copies, gpu)?;
         let mut candle = |i: usize| -> Result<()> {
             let mut addresses = firsts(i);
             let places = [(drawn.a.offset, 0), (starts(i)[1] + drawn.b.offset, a_room)];
@@ -161,7 +199,7 @@ impl<'a> Room<'a> {
                 if let Some((dims, strides)) = &handed.copied {
                     let layout = Layout::new(dims.as_slice().into(), strides.clone(), first);
                     operands.copy_strided_src(copies, place, &layout)?;
-                    *address = copied_at + (place * ELEMENT) as u64;
+                    *address = copied_at + (place * size) as u64;
                 }
             }
             let [a, b] = addresses;
@@ -170,7 +208,7 @@ impl<'a> Room<'a> {
                 transposed: handed.each_ref().map(|handed| handed.transposed),
                 strides: handed.each_ref().map(|handed| handed.batch_stride),
                 addresses: [a, b, d],
-                dtype: DType::F32,
+                dtype: drawn.dtype,
                 precision,
                 alpha: 1.0,
                 beta: 0.0,
@@ -187,7 +225,9 @@ impl<'a> Room<'a> {
             elements: &mut self.elements,
             found: &mut self.found,
         };
-        judge.judge(&mut [("cuBLAS", &mut candle), (plan.kernel.name, &mut ours)])?;
+        let both: &mut [(&str, &mut Launch)] = &mut [(plan.kernel.name, &mut ours), ("cuBLAS", &mut candle)];
+        // Of 16-bit products cuBLAS may round sums of slices of k, too.
+        judge.judge(if self.dtype.is_16_bit() { &mut both[..1] } else { both })?;
         let queuing_us = QUEUING_US + QUEUING_COPY_US * handed.iter().filter(|handed| is_copied(handed)).count() as f64;
         let times = gpu.compare_queued(&mut [&mut candle, &mut ours], timing, queuing_us)?;
         Ok(Measured {
@@ -236,9 +276,9 @@ impl Judge<'_> {
             b_strides: strides(&drawn.b),
             sizes: [drawn.m, drawn.n, drawn.k, w, x, y, z].map(|size| size as i64),
         };
-        let (product_error, term_error) = allowances(DType::F32, self.precision, drawn.k);
+        let (product_error, term_error) = allowances(drawn.dtype, self.precision, drawn.k);
         for (name, launch) in launches {
-            let bytes = drawn.elements() * ELEMENT;
+            let bytes = drawn.elements() * drawn.dtype.size();
             // SAFETY: the buffer has these bytes. All ones is NaN.
             unsafe { result::memset_d8_async(self.d, 0xff, bytes, gpu.stream.cu_stream()) }?;
             launch(0).with_context(|| format!("{name} on {drawn}"))?;
@@ -248,7 +288,7 @@ impl Judge<'_> {
             unsafe {
                 gpu.launch_diagnostic(
                     "diagnostics/measure",
-                    "gemm_sample_f32",
+                    entry(drawn.dtype, ["gemm_sample_f32", "gemm_sample_f16", "gemm_sample_bf16"]),
                     blocks,
                     THREADS,
                     &mut parameters,

@@ -149,9 +149,9 @@ CANDLE_SGEMM_MEASURE(__nv_bfloat16, bf16)
 
 // A product of any views with a dense result, and the elements by which it is judged. Mirrored in benches/support/drawn.rs.
 struct SampleArgs {
-    const float* a;
-    const float* b;
-    const float* d;
+    const void* a;
+    const void* b;
+    const void* d;
     const uint64_t* elements;  // of D, one a block
     double* found;             // of each: the element, what it should be, and sum |a||b|
     int64_t a_row, a_col, a_batch[4];
@@ -160,15 +160,18 @@ struct SampleArgs {
 };
 static_assert(sizeof(SampleArgs) == 192, "drawn.rs mirrors this struct");
 
-extern "C" __global__ void __launch_bounds__(kThreads) gemm_sample_f32(const __grid_constant__ SampleArgs args) {
+namespace {
+
+template <typename T>
+__device__ void gemm_sample(const SampleArgs& args) {
     __shared__ double sums[kThreads];
     __shared__ double magnitudes[kThreads];
     const uint64_t element = args.elements[blockIdx.x];
     const int64_t col = static_cast<int64_t>(element % args.n);
     const int64_t row = static_cast<int64_t>(element / args.n % args.m);
     int64_t matrix = static_cast<int64_t>(element / args.n / args.m);
-    const float* a = args.a + row * args.a_row;
-    const float* b = args.b + col * args.b_col;
+    const T* a = static_cast<const T*>(args.a) + row * args.a_row;
+    const T* b = static_cast<const T*>(args.b) + col * args.b_col;
     for (int dim = 3; dim >= 0; --dim) {
         const int64_t index = matrix % args.batch_dims[dim];
         matrix /= args.batch_dims[dim];
@@ -178,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) gemm_sample_f32(const __g
     double sum = 0.0;
     double magnitude = 0.0;
     for (int64_t k = threadIdx.x; k < args.k; k += kThreads) {
-        const double product = static_cast<double>(a[k * args.a_col]) * static_cast<double>(b[k * args.b_row]);
+        const double product = number(a[k * args.a_col]) * number(b[k * args.b_row]);
         sum += product;
         magnitude += fabs(product);
     }
@@ -193,11 +196,22 @@ extern "C" __global__ void __launch_bounds__(kThreads) gemm_sample_f32(const __g
     }
     if (threadIdx.x == 0) {
         double* found = args.found + 3 * static_cast<int64_t>(blockIdx.x);
-        found[0] = static_cast<double>(args.d[element]);
+        found[0] = number(static_cast<const T*>(args.d)[element]);
         found[1] = sums[0];
         found[2] = magnitudes[0];
     }
 }
+
+}  // namespace
+
+#define CANDLE_SGEMM_SAMPLE(TYPE, NAME)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(kThreads) gemm_sample_##NAME(const __grid_constant__ SampleArgs args) {   \
+        gemm_sample<TYPE>(args);                                                                                           \
+    }
+
+CANDLE_SGEMM_SAMPLE(float, f32)
+CANDLE_SGEMM_SAMPLE(__half, f16)
+CANDLE_SGEMM_SAMPLE(__nv_bfloat16, bf16)
 
 // The lowest index at which two buffers of bytes differ.
 extern "C" __global__ void __launch_bounds__(kThreads)

@@ -74,8 +74,9 @@ struct Arguments {
     /// shapes. Nothing else is done then
     #[arg(long, value_name = "PARTS")]
     cross_validate: Option<usize>,
-    /// Write what each plan took and what costs that were fitted without its shape predict, for `--cross-validate`
-    #[arg(long, value_name = "FILE.tsv", requires = "cross_validate")]
+    /// Write what each plan took and what is predicted: with `--cross-validate` by costs that were fitted without its shape, else by
+    /// the costs before
+    #[arg(long, value_name = "FILE.tsv")]
     predictions: Option<PathBuf>,
     /// Compare with these costs, as `--out` writes them, in place of the built-in ones
     #[arg(long, value_name = "FILE.json")]
@@ -215,6 +216,13 @@ fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
         fit_on.measured(),
         begun.elapsed().as_secs_f64()
     );
+    if let Some(path) = &arguments.predictions {
+        let mut lines = String::new();
+        for shape in &recording.shapes {
+            lines += &predictions(&sweep_of(recording, [shape], &start, arguments)?, shape, &old);
+        }
+        write_predictions(path, &lines)?;
+    }
     print_heading();
     for list in List::ALL {
         let shapes = recording.shapes.iter().filter(|shape| shape.list == list);
@@ -224,6 +232,33 @@ fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
         }
     }
     Ok(fitted)
+}
+
+/// What costs predict of the plans of a shape, a line a plan.
+fn predictions(sweep: &Sweep, shape: &Shape, costs: &Costs) -> String {
+    let mut lines = String::new();
+    for prediction in sweep.predictions(costs) {
+        let Timed {
+            kernel,
+            cut,
+            repacked,
+            us,
+        } = prediction.timed;
+        let (predicted, regard) = (prediction.predicted_us, prediction.regard_for_error);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            lines,
+            "{}\t{shape}\t{kernel}\t{cut:?}\t{repacked:?}\t{us}\t{predicted:.3}\t{regard:.4}\t{:?}",
+            shape.list.name(),
+            prediction.work
+        );
+    }
+    lines
+}
+
+fn write_predictions(path: &Path, lines: &str) -> Result<()> {
+    let heading = "list\tshape\tkernel\tcut\trepacked\tus\tpredicted_us\tregard_for_error\twork\n";
+    std::fs::write(path, format!("{heading}{lines}")).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// What a part of the shapes showed by costs that were fitted to the others.
@@ -262,21 +297,8 @@ fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) ->
             judged
                 .losses
                 .extend(both.map(|(before, after)| (shape.list, before, after)));
-            for prediction in sweep.predictions(&fitted) {
-                let Timed {
-                    kernel,
-                    cut,
-                    repacked,
-                    us,
-                } = prediction.timed;
-                let (predicted, regard) = (prediction.predicted_us, prediction.regard_for_error);
-                // Writing to a string cannot fail.
-                let _ = writeln!(
-                    judged.predictions,
-                    "{}\t{shape}\t{kernel}\t{cut:?}\t{repacked:?}\t{us}\t{predicted:.3}\t{regard:.4}\t{:?}",
-                    shape.list.name(),
-                    prediction.work
-                );
+            if arguments.predictions.is_some() {
+                judged.predictions += &predictions(&sweep, shape, &fitted);
             }
         }
         Ok(judged)
@@ -292,9 +314,7 @@ fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) ->
     })?;
     if let Some(path) = &arguments.predictions {
         let lines: String = judged.iter().map(|part| part.predictions.as_str()).collect();
-        let heading = "list\tshape\tkernel\tcut\trepacked\tus\tpredicted_us\tregard_for_error\twork\n";
-        std::fs::write(path, format!("{heading}{lines}"))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        write_predictions(path, &lines)?;
     }
     let losses: Vec<(List, Loss, Loss)> = judged.into_iter().flat_map(|part| part.losses).collect();
     eprintln!(

@@ -207,6 +207,7 @@ impl Recording {
                 Some(all) if all.gpu == other.gpu => {
                     all.blocks_per_multiprocessor.extend(other.blocks_per_multiprocessor);
                     all.shapes.extend(other.shapes);
+                    all.date = all.date.clone().max(other.date);
                 }
                 Some(all) => bail!(
                     "{} was recorded on an {}, and what comes before it on an {}: fit to each by itself",

@@ -2,9 +2,9 @@
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))] // nothing is measured then
 
 use crate::support::case::{grid, parse_shapes, Case, Layout};
-use crate::support::sampler::{Drawn, Operand, Sampler};
+use crate::support::sampler::{Drawn, Sampler};
 use anyhow::Result;
-use candle_sgemm::gemm::{DType, ElementTypes, FoldedProblem, OperandLayout, Precision};
+use candle_sgemm::gemm::{DType, FoldedProblem, Precision};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::SeedableRng;
@@ -13,8 +13,6 @@ use rand::SeedableRng;
 const MOST_FLOPS: f64 = 1.5e11;
 /// And those whose operands, or whose result, take more bytes.
 pub const MOST_BYTES: usize = 1 << 30;
-/// Addresses of operands are known to be multiples of this at most.
-const MOST_ALIGN: usize = 16;
 
 /// A product to be measured.
 #[derive(Clone, Debug)]
@@ -49,30 +47,15 @@ impl Subject {
     /// # Errors
     ///
     /// If what was drawn is no product.
-    pub fn of_drawn(drawn: &Drawn, dtype: DType) -> Result<Self> {
-        let mut problem = drawn.problem(Precision::Tf32);
-        problem.types = ElementTypes::all_of(dtype);
-        problem.a = aligned(&drawn.a, dtype);
-        problem.b = aligned(&drawn.b, dtype);
+    pub fn of_drawn(drawn: &Drawn) -> Result<Self> {
         Ok(Subject {
-            problem: problem.folded().map_err(anyhow::Error::msg)?,
+            problem: drawn.problem(Precision::Tf32).folded().map_err(anyhow::Error::msg)?,
             offsets: [drawn.a.offset, drawn.b.offset],
             spans: [drawn.a.span, drawn.b.span],
             cold: drawn.cold,
             name: drawn.to_string(),
         })
     }
-}
-
-/// The layout of an operand with elements of this type: its first one is where as many elements are skipped.
-fn aligned(operand: &Operand, dtype: DType) -> OperandLayout {
-    let skipped = operand.offset * dtype.size();
-    let align = if skipped == 0 {
-        MOST_ALIGN
-    } else {
-        (1 << skipped.trailing_zeros()).min(MOST_ALIGN)
-    };
-    operand.layout.with_align(align as u32)
 }
 
 /// These shapes, in the layout of a linear layer, and `count` drawn ones.
@@ -104,8 +87,8 @@ pub fn drawn(count: usize, seed: u64, dtype: DType) -> Result<Vec<Subject>> {
         let elements = [drawn.a.span + drawn.b.span, drawn.elements()];
         drawn.flops() <= MOST_FLOPS && elements.iter().all(|elements| elements * dtype.size() <= MOST_BYTES)
     };
-    let subjects = Sampler::new(seed, &[]).filter(fits).take(count);
-    subjects.map(|drawn| Subject::of_drawn(&drawn, dtype)).collect()
+    let subjects = Sampler::new(seed, &[]).with_dtype(dtype).filter(fits).take(count);
+    subjects.map(|drawn| Subject::of_drawn(&drawn)).collect()
 }
 
 /// The grid, in an order that makes the first of them a fair choice where time ends early.

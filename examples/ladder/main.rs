@@ -88,7 +88,7 @@ struct Arguments {
     /// With --random: draw only these: layer, head, attention, convolution, gradient, odd, with commas
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "random")]
     class: Vec<Class>,
-    /// With --grid and --sustained: what an element is: f32, f16 or bf16. Products of --random are f32 so far
+    /// With --grid, --sustained and --random: what an element is: f32, f16 or bf16. Those of 16 bits have one precision
     #[arg(long, default_value = "f32")]
     dtype: DType,
     /// Print the kernels and their tiles, and nothing else
@@ -323,6 +323,12 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.random == Some(0) {
         bail!("--random must be at least 1");
+    }
+    if arguments.random.is_some() && !(arguments.dtype == DType::F32 || arguments.dtype.is_16_bit()) {
+        bail!(
+            "--random draws products of f32, f16 or bf16, not of {}",
+            arguments.dtype
+        );
     }
     match arguments.device {
         Device::Emulated if arguments.random.is_some() => bail!("--random measures, which the emulator does not"),

@@ -9,7 +9,7 @@ use crate::support::sampler::{Drawn, Operand, Sampler, View};
 use crate::Arguments;
 use anyhow::{bail, Context, Result};
 use candle_core::Device;
-use candle_sgemm::gemm::Precision;
+use candle_sgemm::gemm::{DType, Precision};
 
 /// What is no faster than this at first is measured again, for so many times as long: nothing counts as slow by chance.
 const AGAIN_BELOW: f64 = 1.02;
@@ -32,7 +32,7 @@ fn row(gpu: &Gpu, drawn: &Drawn, precision: Precision, measured: &Measured) -> R
     Ok(Row {
         class: Some(drawn.class.name().into()),
         precision: Some(precision.name().into()),
-        dtype: Some("f32".into()),
+        dtype: Some(drawn.dtype.to_string()),
         layout: Some(drawn.problem(precision).layout_name()),
         m: Some(drawn.m),
         n: Some(drawn.n),
@@ -57,11 +57,18 @@ pub fn run(arguments: &Arguments, count: usize) -> Result<()> {
     let gpu = Gpu::on(device.cuda_stream())?;
     let mut report = gpu.report(PROGRAM)?;
     print::heading(&report);
-    let mut room = Room::new(&gpu, device)?;
-    let (timing, precision) = (arguments.timing(), arguments.precision);
+    let (timing, dtype) = (arguments.timing(), arguments.dtype);
+    let mut room = Room::new(&gpu, device, dtype)?;
+    // Precision governs FP32 factors.
+    let precision = match dtype {
+        DType::F32 => arguments.precision,
+        _ => Precision::Fp32,
+    };
     let bar = progress(count)?;
     let mut wrong = 0;
-    let products = Sampler::new(arguments.emulation.seed, &arguments.class).take(count);
+    let products = Sampler::new(arguments.emulation.seed, &arguments.class)
+        .with_dtype(dtype)
+        .take(count);
     for (number, drawn) in products.enumerate() {
         bar.set_message(drawn.to_string());
         let measured = room.measure(&drawn, precision, timing).and_then(|measured| {

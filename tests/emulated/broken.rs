@@ -81,7 +81,7 @@ const FAMILIES: [Family; 18] = [
             "gemv_axpy_n1",
             "gemv_panel_n16",
             "gemv_stream_m1_k1024",
-            "gemv_stream_bf16_m2_k2048",
+            "gemv_stream_m2_k1024",
         ],
     ),
     (

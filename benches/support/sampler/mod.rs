@@ -9,13 +9,11 @@ mod view;
 pub use view::{Handed, Operand, Tensor, View};
 
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
-use candle_sgemm::gemm::{Access, DType, GemmProblem, OperandLayout, Precision};
+use candle_sgemm::gemm::{Access, DType, ElementTypes, GemmProblem, OperandLayout, Precision};
 use families::{Family, CHANNELS, EDGES, FAMILIES, HEADS, HEAD_SIZES, OUTER_CHANNELS, SPANS, STEMS, VOCABULARIES};
 use rng::Rng;
 use std::fmt;
 
-/// Bytes of an element.
-const ELEMENT: usize = 4;
 /// Multiplications of a product at most, of all its matrices.
 pub const MOST_WORK: f64 = 1e12;
 /// Bytes of both operands at most, of the storages of which they are views.
@@ -32,8 +30,10 @@ const MOST_ROWS: usize = 32_768;
 const FEW_ROWS: usize = 4096;
 /// With so many queries or fewer, the same of what was kept of the keys and values before.
 const FEW_QUERIES: usize = 16;
-/// Elements on 16 bytes.
-const VECTOR: usize = 4;
+/// Bytes that are read at once where rows start on them.
+const VECTOR_BYTES: usize = 16;
+/// What is appended to a row, at most, so that the next one starts elsewhere.
+const MOST_APPENDED: usize = 3;
 
 /// What a product is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +98,8 @@ impl std::str::FromStr for Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Drawn {
     pub class: Class,
+    /// What the elements are.
+    pub dtype: DType,
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -117,6 +119,7 @@ impl Drawn {
         debug_assert_eq!(a.batch_dims(), b.batch_dims(), "{a:?} {b:?}");
         Drawn {
             class,
+            dtype: DType::F32,
             m,
             n,
             k,
@@ -142,7 +145,9 @@ impl Drawn {
 
     /// The problem that a plan is made for.
     pub fn problem(&self, precision: Precision) -> GemmProblem {
-        let mut problem = GemmProblem::new(self.m, self.n, self.k, self.a.layout, self.b.layout);
+        let [a, b] = [self.a, self.b].map(|operand| operand.layout_of(self.dtype));
+        let mut problem = GemmProblem::new(self.m, self.n, self.k, a, b);
+        problem.types = ElementTypes::all_of(self.dtype);
         let mut stride = (self.m * self.n) as i64;
         let mut strides = [0; MAX_BATCH_DIMS];
         for (step, dim) in strides.iter_mut().zip(self.batch_dims).rev() {
@@ -163,7 +168,7 @@ impl Drawn {
         let Drawn { m, n, k, .. } = *self;
         [(problem.a, m, k), (problem.b, k, n), (problem.d, m, n)]
             .into_iter()
-            .map(|(layout, rows, cols)| layout.access(rows, cols, DType::F32))
+            .map(|(layout, rows, cols)| layout.access(rows, cols, self.dtype))
             .any(|access| !matches!(access, Access::RowVector | Access::ColVector))
     }
 
@@ -194,7 +199,7 @@ impl Drawn {
 
     /// Within what the programs that measure have time and room for.
     fn fits(&self) -> bool {
-        let bytes = |elements: usize| elements.saturating_mul(ELEMENT);
+        let bytes = |elements: usize| elements.saturating_mul(self.dtype.size());
         self.batch() <= MOST_MATRICES
             && self.flops() <= 2.0 * MOST_WORK
             && bytes(self.a.span + self.b.span) <= MOST_OPERAND_BYTES
@@ -223,6 +228,7 @@ impl fmt::Display for Drawn {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     seed: u64,
+    dtype: DType,
     classes: Vec<Class>,
     drawn: usize,
 }
@@ -233,8 +239,33 @@ impl Sampler {
         let classes = if classes.is_empty() { &Class::ALL } else { classes };
         Sampler {
             seed,
+            dtype: DType::F32,
             classes: classes.to_vec(),
             drawn: 0,
+        }
+    }
+
+    /// With elements of this type in place of FP32: other numbers of them are 16 bytes, so other products are drawn.
+    pub fn with_dtype(self, dtype: DType) -> Self {
+        Sampler { dtype, ..self }
+    }
+}
+
+/// What a product is drawn with.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Whether some row is off 16 bytes.
+    off: bool,
+    /// Elements on 16 bytes.
+    vector: usize,
+}
+
+impl Wanted {
+    /// Any size, or the next one that keeps rows on 16 bytes.
+    fn any_or_even(self, size: usize) -> usize {
+        match self.off {
+            true => size,
+            false => size.next_multiple_of(self.vector),
         }
     }
 }
@@ -248,35 +279,33 @@ impl Iterator for Sampler {
         self.drawn += 1;
         let mut rng = Rng::of(&[self.seed, class as u64, number as u64]);
         let off = number % 2 == 1;
-        let mut draws = std::iter::repeat_with(|| match class {
-            Class::Layer => layer(&mut rng, off),
+        let wanted = Wanted {
+            off,
+            vector: VECTOR_BYTES / self.dtype.size(),
+        };
+        let dtype = self.dtype;
+        let draws = std::iter::repeat_with(|| match class {
+            Class::Layer => layer(&mut rng, wanted),
             Class::Head => head(&mut rng),
-            Class::Attention => attention(&mut rng, off),
-            Class::Convolution => convolution(&mut rng, off),
-            Class::Gradient => gradient(&mut rng, off),
-            Class::Odd => odd(&mut rng, off),
+            Class::Attention => attention(&mut rng, wanted),
+            Class::Convolution => convolution(&mut rng, wanted),
+            Class::Gradient => gradient(&mut rng, wanted),
+            Class::Odd => odd(&mut rng, wanted),
         });
+        let mut draws = draws.map(|drawn| Drawn { dtype, ..drawn });
         draws.find(|drawn| drawn.is_off_16_bytes() == off && drawn.fits())
     }
 }
 
-/// Any size, or the next one that keeps rows on 16 bytes.
-fn any_or_even(off: bool, size: usize) -> usize {
-    match off {
-        true => size,
-        false => size.next_multiple_of(VECTOR),
-    }
-}
-
 /// Columns and rows of a weight.
-fn widths(rng: &mut Rng, off: bool) -> (usize, usize) {
+fn widths(rng: &mut Rng, wanted: Wanted) -> (usize, usize) {
     let Family { hidden, inner, keys } = rng.pick(&FAMILIES);
-    if off && rng.once_in(2) {
+    if wanted.off && rng.once_in(2) {
         // Labels, features as they were counted, and widths with something appended.
         return match rng.below(3) {
             0 => (rng.by_octaves(1, 127), hidden),
             1 => (hidden, rng.by_octaves(1, 511)),
-            _ => (hidden, hidden + rng.between(1, 3)),
+            _ => (hidden, hidden + rng.between(1, MOST_APPENDED)),
         };
     }
     match rng.below(7) {
@@ -296,8 +325,8 @@ fn sequences(rng: &mut Rng, rows: usize) -> (usize, usize) {
     (batch, rows / batch)
 }
 
-fn layer(rng: &mut Rng, off: bool) -> Drawn {
-    let (n, k) = widths(rng, off);
+fn layer(rng: &mut Rng, wanted: Wanted) -> Drawn {
+    let (n, k) = widths(rng, wanted);
     let rows = rng.by_octaves(1, MOST_ROWS);
     let (batch, length) = sequences(rng, rows);
     // Most weights are stored a row an output, those of GPT-2 and its like a row an input.
@@ -319,7 +348,10 @@ fn layer(rng: &mut Rng, off: bool) -> Drawn {
         6 => (Tensor::dense(&[rows, rng.between(2, 512), k]).at(1, 0), weight),
         // One of several parts of what another layer has computed in one go.
         _ => {
-            let (parts, appended) = (rng.between(2, 3), if off { rng.below(VECTOR) } else { 0 });
+            let (parts, appended) = (
+                rng.between(2, 3),
+                if wanted.off { rng.below(MOST_APPENDED + 1) } else { 0 },
+            );
             let whole = Tensor::dense(&[rows, parts * k + appended]);
             let start = rng.below(parts) * k + appended;
             (whole.narrow(1, start, k), weight)
@@ -376,12 +408,12 @@ impl Stored {
     }
 }
 
-fn attention(rng: &mut Rng, off: bool) -> Drawn {
+fn attention(rng: &mut Rng, wanted: Wanted) -> Drawn {
     let (heads, width, batch) = (rng.pick(&HEADS), rng.pick(&HEAD_SIZES), rng.by_octaves(1, 32));
-    let keys = any_or_even(off, rng.by_octaves(1, 4096));
+    let keys = wanted.any_or_even(rng.by_octaves(1, 4096));
     let queries = match rng.below(4) {
         0 | 1 => keys,
-        2 => any_or_even(off, rng.by_octaves(1, 4096)),
+        2 => wanted.any_or_even(rng.by_octaves(1, 4096)),
         _ => rng.pick(&[1, 1, 1, 2, 4, 5]),
     };
     let stored = rng.pick(&[
@@ -432,7 +464,7 @@ fn places(batch: usize, places: usize, inputs: usize, outputs: usize) -> Drawn {
     Drawn::of(Class::Convolution, &a, &b, batch * places <= FEW_ROWS)
 }
 
-fn convolution(rng: &mut Rng, off: bool) -> Drawn {
+fn convolution(rng: &mut Rng, wanted: Wanted) -> Drawn {
     let batch = rng.by_octaves(1, 32);
     let (inside, outputs) = (rng.pick(&CHANNELS), rng.pick(&CHANNELS));
     let (height, width) = match rng.pick(&EDGES) {
@@ -440,7 +472,7 @@ fn convolution(rng: &mut Rng, off: bool) -> Drawn {
         edge => (edge, edge),
     };
     let kernel = rng.pick(&[1, 1, 3, 3, 3, 5, 7]);
-    match rng.below(if off { 12 } else { 8 }) {
+    match rng.below(if wanted.off { 12 } else { 8 }) {
         // Inside a network of pictures.
         0..=3 => places(batch, height * width, inside * kernel * kernel, outputs),
         // Over time.
@@ -450,7 +482,7 @@ fn convolution(rng: &mut Rng, off: bool) -> Drawn {
         }
         // The way back to a longer time: every place of the input writes a span of the output.
         6 | 10 => {
-            let length = any_or_even(off, rng.by_octaves(4, MOST_ROWS / 4));
+            let length = wanted.any_or_even(rng.by_octaves(4, MOST_ROWS / 4));
             let a = Tensor::dense(&[batch, inside, length]).t();
             let b = Tensor::dense(&[inside, outputs * rng.pick(&SPANS)]).repeat(0, batch);
             Drawn::of(Class::Convolution, &a, &b, batch * length <= FEW_ROWS)
@@ -476,9 +508,9 @@ fn convolution(rng: &mut Rng, off: bool) -> Drawn {
     }
 }
 
-fn gradient(rng: &mut Rng, off: bool) -> Drawn {
-    let (outputs, inputs) = widths(rng, off);
-    let rows = any_or_even(off, rng.by_octaves(64, MOST_ROWS));
+fn gradient(rng: &mut Rng, wanted: Wanted) -> Drawn {
+    let (outputs, inputs) = widths(rng, wanted);
+    let rows = wanted.any_or_even(rng.by_octaves(64, MOST_ROWS));
     let (a, b) = match rng.below(8) {
         // Of a weight: a sum over all rows of the input.
         0..=2 => (Tensor::dense(&[rows, inputs]).t(), Tensor::dense(&[rows, outputs])),
@@ -497,11 +529,11 @@ fn gradient(rng: &mut Rng, off: bool) -> Drawn {
         // Of keys and values: a sum over all queries.
         6 => {
             let (heads, width, batch) = (rng.pick(&HEADS), rng.pick(&HEAD_SIZES), rng.by_octaves(1, 32));
-            let keys = any_or_even(off, rng.by_octaves(16, 4096));
+            let keys = wanted.any_or_even(rng.by_octaves(16, 4096));
             let queries = if rng.once_in(2) {
                 keys
             } else {
-                any_or_even(off, rng.by_octaves(64, 4096))
+                wanted.any_or_even(rng.by_octaves(64, 4096))
             };
             (
                 Tensor::dense(&[batch, heads, queries, keys]).t(),
@@ -521,8 +553,8 @@ fn gradient(rng: &mut Rng, off: bool) -> Drawn {
     Drawn::of(Class::Gradient, &a, &b, false)
 }
 
-fn odd(rng: &mut Rng, off: bool) -> Drawn {
-    let [m, n, k] = [(); 3].map(|()| any_or_even(off, rng.by_octaves(1, 8192)));
+fn odd(rng: &mut Rng, wanted: Wanted) -> Drawn {
+    let [m, n, k] = [(); 3].map(|()| wanted.any_or_even(rng.by_octaves(1, 8192)));
     let batch = if rng.once_in(2) { 1 } else { rng.by_octaves(2, 64) };
     let is_shared = rng.once_in(4);
     let mut operand = |rows: usize, cols: usize, batch: Option<usize>| {
@@ -536,7 +568,7 @@ fn odd(rng: &mut Rng, off: bool) -> Drawn {
                 .called(View::Interleaved),
             1..=4 => {
                 let (before, after) = (rng.below(33), rng.below(33));
-                let [before, after] = [before, after].map(|pad| any_or_even(off, pad));
+                let [before, after] = [before, after].map(|pad| wanted.any_or_even(pad));
                 Tensor::dense(&with_batch(&[rows, before + cols + after])).narrow(last, before, cols)
             }
             5 => Tensor::dense(&with_batch(&[rows + 7, cols])).narrow(last - 1, 3, rows),

@@ -1,12 +1,10 @@
 //! Views as candle makes them, and what it does with those that it cannot hand to cuBLAS.
 
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
-use candle_sgemm::gemm::OperandLayout;
+use candle_sgemm::gemm::{DType, OperandLayout};
 
-/// Elements on 16 bytes.
-const VECTOR: usize = 4;
-/// Bytes of an element.
-const ELEMENT: usize = 4;
+/// Storages start on so many bytes, and nothing reads more at once.
+const MOST_ALIGN: usize = 16;
 
 /// Where the elements of an operand come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,16 +134,10 @@ impl Tensor {
         for axis in 0..rank - 2 {
             batch_strides[MAX_BATCH_DIMS - (rank - 2) + axis] = stride(axis);
         }
-        let align = match self.offset % VECTOR {
-            0 => VECTOR * ELEMENT,
-            2 => 2 * ELEMENT,
-            _ => ELEMENT,
-        };
         let steps = self.dims.iter().zip(&self.strides);
         Operand {
             layout: OperandLayout::strided(self.strides[rank - 2] as i64, self.strides[rank - 1] as i64)
-                .with_batch_strides(batch_strides)
-                .with_align(align as u32),
+                .with_batch_strides(batch_strides),
             offset: self.offset,
             span: self.offset + steps.map(|(dim, stride)| (dim - 1) * stride).sum::<usize>() + 1,
             view: self.view,
@@ -156,6 +148,7 @@ impl Tensor {
 /// An operand of a product, in a storage that starts on 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
+    /// As if its first element were that of the storage: see [`Operand::layout_of`].
     pub layout: OperandLayout,
     /// Elements of the storage before the first.
     pub offset: usize,
@@ -192,6 +185,16 @@ fn single_stride(batch_dims: [usize; MAX_BATCH_DIMS], strides: [i64; MAX_BATCH_D
 }
 
 impl Operand {
+    /// Its layout with elements of this type, whose first one is as well aligned as the skipped bytes leave it.
+    pub fn layout_of(&self, dtype: DType) -> OperandLayout {
+        let skipped = self.offset * dtype.size();
+        let align = match skipped {
+            0 => MOST_ALIGN,
+            skipped => (1 << skipped.trailing_zeros()).min(MOST_ALIGN),
+        };
+        self.layout.with_align(align as u32)
+    }
+
     /// What `Tensor::matmul` takes, it takes; what it refuses a model copies, in the order in which its rows lie: `contiguous`,
     /// or `t`, `contiguous` and `t` again.
     pub fn handed(&self, [rows, cols]: [usize; 2], batch_dims: [usize; MAX_BATCH_DIMS]) -> Handed {

@@ -18,10 +18,9 @@ pub const SHORT_SUM: usize = 384;
 /// Bytes that a multiprocessor fetches from the L2 in a clock at most.
 const L2_BYTES_PER_CLOCK: f64 = 64.0;
 
-/// Operands of `problem` that the threads of a tiled kernel read element by element.
+/// Operands of `problem` that the threads of a kernel read element by element.
 fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
-    let streams = spec.needs.max_m != 0 || spec.needs.max_n != 0;
-    if streams || spec.tma_boxes.is_some() {
+    if spec.tma_boxes.is_some() {
         return 0;
     }
     let accesses = problem.accesses();
@@ -84,8 +83,8 @@ pub struct Work {
     l2_us: f64,
     /// Whether rows of D start off 16 bytes.
     ragged: bool,
-    /// Whether blocks of a cluster exchange large sums.
-    exchanges: bool,
+    /// Whether there is a batch, in which a block has to find its matrices.
+    batched: bool,
     /// Whether the kernel gets ready while the one before it ends.
     starts_early: bool,
     /// Whether two blocks share tiles.
@@ -147,7 +146,7 @@ impl Work {
             far_us: far_bytes / bytes_per_us,
             l2_us: fetched / (L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz) * f64::from(device.sm_count.max(1))),
             ragged: problem.accesses().d != Access::RowVector,
-            exchanges: spec.tma_boxes.is_some() && split_k > 1,
+            batched: problem.batch() > 1,
             starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
             large_tiles: f64::from(tile.bm * tile.bn) / LARGE_TILE,
@@ -166,7 +165,13 @@ impl Work {
         let (split_us, room) = shared.clusters.of(split_k);
         let peak = self.peak / (1.0 + cost.single_elements * self.single_elements as f64);
         let ragged_us = if self.ragged { cost.ragged_us } else { 0.0 };
-        let (setup_us, wave_us) = (cost.setup_us + ragged_us, cost.wave_us + ragged_us);
+        let batch_us = if self.batched { cost.batch_us } else { 0.0 };
+        let (setup_us, wave_us) = (
+            cost.setup_us + ragged_us + batch_us,
+            cost.wave_us + ragged_us + batch_us,
+        );
+        // Blocks of a multiprocessor at a time, where each has one tile or a slice of it.
+        let mut beside = 1.0;
         // The time of a multiprocessor that works on so many blocks at once.
         let together = |blocks: f64| {
             let rate = peak * cost.full.min(cost.solo * blocks);
@@ -195,13 +200,18 @@ impl Work {
                     0 => (0.0, waves.saturating_sub(1)),
                     rest => (together(rest.div_ceil(slots) as f64), waves),
                 };
-                setup_us + more as f64 * wave_us + waves as f64 * together(cost.resident as f64) + rest_us
+                beside = self.blocks.div_ceil(slots).clamp(1, cost.resident.max(1) as usize) as f64;
+                setup_us
+                    + cost.beside_us * (beside - 1.0)
+                    + more as f64 * wave_us
+                    + waves as f64 * together(cost.resident as f64)
+                    + rest_us
             }
         };
-        let memory_us = (self.memory_us + shared.far * self.far_us) / cost.bandwidth;
+        let memory_us = shared.memory_start_us + (self.memory_us + shared.far * self.far_us) / cost.bandwidth;
         let handed_on = 1.0 - 1.0 / f64::from(split_k);
-        let sums_us = shared.clusters.sums_us * self.large_tiles * handed_on;
-        let exchange_us = sums_us + if self.exchanges { shared.exchange_us } else { 0.0 };
+        let sums_us = shared.clusters.sums_us * self.large_tiles * beside * handed_on;
+        let exchange_us = sums_us + if split_k > 1 { cost.cut_us } else { 0.0 };
         let launch_us = match self.starts_early {
             true => shared.early_launch_us,
             false => shared.launch_us,

@@ -295,6 +295,9 @@ impl Sweep {
             bandwidth: 0.75,
             single_elements: 0.3,
             ragged_us: 0.0,
+            batch_us: 0.0,
+            beside_us: 0.0,
+            cut_us: 0.0,
         };
         let of = |name: &String| costs.kernels.get(name).copied().unwrap_or(unknown);
         Values {
@@ -318,6 +321,7 @@ impl Sweep {
         }
         for cost in values.kernels.iter_mut().filter(|cost| cost.resident == 1) {
             cost.solo = cost.full;
+            cost.beside_us = 0.0;
         }
         costs.shared = values.shared;
         for (name, kernel) in self.kernels.iter().zip(values.kernels) {
@@ -349,6 +353,9 @@ enum Parameter {
     WaveUs(usize),
     SingleElements(usize),
     RaggedUs(usize),
+    BatchUs(usize),
+    BesideUs(usize),
+    CutUs(usize),
     Bandwidth(usize),
     Shared(fn(&mut SharedCosts) -> &mut f64),
     ClusterUs(usize),
@@ -366,18 +373,20 @@ impl Parameter {
                 Parameter::Bandwidth(kernel),
                 Parameter::SingleElements(kernel),
                 Parameter::RaggedUs(kernel),
+                Parameter::BatchUs(kernel),
+                Parameter::CutUs(kernel),
             ]);
             if cost.resident > 1 {
-                all.push(Parameter::Solo(kernel));
+                all.extend([Parameter::Solo(kernel), Parameter::BesideUs(kernel)]);
             }
         }
         let shared: [fn(&mut SharedCosts) -> &mut f64; 19] = [
             |shared| &mut shared.launch_us,
             |shared| &mut shared.early_launch_us,
             |shared| &mut shared.pairs_us,
-            |shared| &mut shared.exchange_us,
             |shared| &mut shared.queue_slices_us,
             |shared| &mut shared.l2,
+            |shared| &mut shared.memory_start_us,
             |shared| &mut shared.far,
             |shared| &mut shared.exposed,
             |shared| &mut shared.stream_k.finish,
@@ -407,6 +416,9 @@ impl Parameter {
             Parameter::WaveUs(kernel) => &mut values.kernels[kernel].wave_us,
             Parameter::SingleElements(kernel) => &mut values.kernels[kernel].single_elements,
             Parameter::RaggedUs(kernel) => &mut values.kernels[kernel].ragged_us,
+            Parameter::BatchUs(kernel) => &mut values.kernels[kernel].batch_us,
+            Parameter::BesideUs(kernel) => &mut values.kernels[kernel].beside_us,
+            Parameter::CutUs(kernel) => &mut values.kernels[kernel].cut_us,
             Parameter::Bandwidth(kernel) => &mut values.kernels[kernel].bandwidth,
             Parameter::Shared(of) => of(&mut values.shared),
             Parameter::ClusterUs(cut) => &mut values.shared.clusters.us[cut],
@@ -421,6 +433,7 @@ impl Parameter {
             Parameter::Full(_) | Parameter::Solo(_) | Parameter::Bandwidth(_) => (0.002, 1.5),
             Parameter::SetupUs(_) => (0.02, 100.0),
             Parameter::WaveUs(_) | Parameter::SingleElements(_) | Parameter::RaggedUs(_) => (0.01, 30.0),
+            Parameter::BatchUs(_) | Parameter::BesideUs(_) | Parameter::CutUs(_) => (0.01, 30.0),
             Parameter::ClusterRoom(_) => (0.3, 1.0),
             Parameter::Shared(_) | Parameter::ClusterUs(_) => (0.01, 20.0),
         };
@@ -445,7 +458,10 @@ impl Parameter {
             | Parameter::WaveUs(kernel)
             | Parameter::Bandwidth(kernel)
             | Parameter::SingleElements(kernel)
-            | Parameter::RaggedUs(kernel) => Some(kernel),
+            | Parameter::RaggedUs(kernel)
+            | Parameter::BatchUs(kernel)
+            | Parameter::BesideUs(kernel)
+            | Parameter::CutUs(kernel) => Some(kernel),
             _ => None,
         }
     }
@@ -753,6 +769,9 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
             bandwidth: 0.75,
             single_elements: 0.3,
             ragged_us: 0.0,
+            batch_us: 0.0,
+            beside_us: 0.0,
+            cut_us: 0.0,
         });
     }
     // From 0 nothing is fitted.
@@ -762,8 +781,18 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
         (&mut shared.far, 0.2),
         (&mut shared.exposed, 0.1),
         (&mut shared.clusters.sums_us, 0.5),
+        (&mut shared.memory_start_us, 0.5),
     ] {
         *value = if *value > 0.0 { *value } else { guess };
+    }
+    for cost in costs.kernels.values_mut() {
+        for (value, guess) in [
+            (&mut cost.batch_us, 0.2),
+            (&mut cost.beside_us, 0.1),
+            (&mut cost.cut_us, 0.2),
+        ] {
+            *value = if *value > 0.0 { *value } else { guess };
+        }
     }
     // A GPU may hold fewer than the one that costs were fitted on.
     for (name, cost) in &mut costs.kernels {

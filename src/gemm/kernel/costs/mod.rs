@@ -40,6 +40,13 @@ pub struct KernelCost {
     pub single_elements: f64,
     /// What a wave takes more, in µs, where rows of the result start off 16 bytes.
     pub ragged_us: f64,
+    /// What a wave takes more, in µs, where there is a batch: a block first works out where its matrices are.
+    pub batch_us: f64,
+    /// What each block that shares a multiprocessor with others adds to the first wave, in µs: their first loads and their
+    /// epilogues get in each other's way.
+    pub beside_us: f64,
+    /// What a cut across a cluster takes more with this kernel, in µs.
+    pub cut_us: f64,
 }
 
 /// What kernels have in common.
@@ -52,13 +59,14 @@ pub struct SharedCosts {
     /// What 2-CTA clusters that share tiles take, in µs, once: their barriers have to be there in both blocks before either
     /// may start.
     pub pairs_us: f64,
-    /// What a cut across a cluster takes more, in µs, where blocks exchange the sums of large tiles: kernels that read by TMA.
-    pub exchange_us: f64,
     /// What a work queue over several slices of k takes more, in µs: the last block to finish a strip waits for the others' sums
     /// to be visible.
     pub queue_slices_us: f64,
     /// What blocks fetch from the L2 takes, as a multiple of the least time; 0 where that was not fitted.
     pub l2: f64,
+    /// What it takes until memory delivers at its full rate, in µs: what is read first has its whole way to go, and what is
+    /// stored last.
+    pub memory_start_us: f64,
     /// What operands that several tiles fetch take beyond their bytes, as a part of those: an L2 in two halves hands them from one to
     /// the other.
     pub far: f64,
@@ -80,7 +88,8 @@ pub struct ClusterCosts {
     /// The fraction of the multiprocessors on which such clusters find room: a cluster lives within one group of
     /// multiprocessors, and groups differ in size.
     pub room: [f64; 7],
-    /// What it takes to hand on the sums of a tile of 128 × 128 to the blocks that add them up, in µs. Each block keeps its own part.
+    /// What it takes a multiprocessor to hand on the sums of a tile of 128 × 128 to the blocks that add them up, in µs. Each block
+    /// keeps its own part.
     pub sums_us: f64,
 }
 
@@ -243,6 +252,9 @@ impl Costs {
             check(kernel, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
             check(kernel, "single_elements", cost.single_elements, 0.0, LONGEST)?;
             check(kernel, "ragged_us", cost.ragged_us, 0.0, LONGEST)?;
+            check(kernel, "batch_us", cost.batch_us, 0.0, LONGEST)?;
+            check(kernel, "beside_us", cost.beside_us, 0.0, LONGEST)?;
+            check(kernel, "cut_us", cost.cut_us, 0.0, LONGEST)?;
         }
         let SharedCosts {
             clusters,
@@ -254,9 +266,9 @@ impl Costs {
             ("launch_us", self.shared.launch_us),
             ("early_launch_us", self.shared.early_launch_us),
             ("pairs_us", self.shared.pairs_us),
-            ("exchange_us", self.shared.exchange_us),
             ("queue_slices_us", self.shared.queue_slices_us),
             ("l2", self.shared.l2),
+            ("memory_start_us", self.shared.memory_start_us),
             ("far", self.shared.far),
             ("exposed", self.shared.exposed),
             ("finish", stream_k.finish),
