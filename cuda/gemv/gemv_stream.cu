@@ -1,12 +1,13 @@
-// One or two rows of A times a matrix of weights that is stored n × k, as linear layers have it, in FP32 or 16 bits: D (m ≤ 2) = X · Wᵀ.
+// A row of A times a matrix of weights that is stored n × k, as linear layers have it, in FP32 or 16 bits (there also two rows):
+// D (m ≤ 2) = X · Wᵀ.
 //
 // What gemv.cu and gemv_half.cu start with, a block for every few lines, loses its time between blocks: each begins with nothing under way.
 // Here blocks stay (line_stream.cuh). A block has LINES lines at a time and its warps share their k, so that a load of a warp is 512
 // neighbouring bytes, and a thread keeps its part of X in registers where k is no longer than a slab; where it is longer, X comes from the L1.
 //
-// Floor: bytes of W ÷ bandwidth. On an H200, where a copy moves 4.2 TB/s, 14336 × 4096 weights in FP32 take 53 µs, which is 4.4 TB/s: reading
-// alone is faster than a copy. Numbers of 16 bits become FP32 in registers, which costs as much as to multiply them: with more than two
-// rows tensor cores are faster (gemv_half.cu).
+// Floor: bytes of W ÷ bandwidth. On an H200, where a copy moves 4.2 TB/s, 14336 × 4096 weights of 16 bits take 28.3 µs, which is 4.15 TB/s. With
+// 64 neighbouring bytes a line, as mma.sync wants them, they take 32.5: memory hands out small pieces more slowly. So numbers of 16 bits become FP32
+// in registers, which costs as much as to multiply them; with more than two rows tensor cores are faster (gemv_half.cu).
 //
 // Sums are FP32, added in one order, lanes, then warps: results are the same from run to run.
 //
@@ -160,7 +161,6 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
 
 GEMV_STREAM(gemv_stream_m1_k1024, Single, 1, 4, 4, 2, 4)
 GEMV_STREAM(gemv_stream_m1_k2048, Single, 1, 8, 4, 2, 2)
-GEMV_STREAM(gemv_stream_m2_k1024, Single, 2, 4, 4, 2, 3)
 GEMV_STREAM_HALF(m1_k1024, 1, 4, 4, 1, 5)
 GEMV_STREAM_HALF(m1_k2048, 1, 4, 4, 2, 4)
 GEMV_STREAM_HALF(m1_k4096, 1, 8, 2, 2, 3)

@@ -81,7 +81,6 @@ const FAMILIES: [Family; 18] = [
             "gemv_axpy_n1",
             "gemv_panel_n16",
             "gemv_stream_m1_k1024",
-            "gemv_stream_m2_k1024",
         ],
     ),
     (

@@ -30,7 +30,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     // name, type, [BM, BN, BK], warps, blocks a multiprocessor
     stream("gemv_stream_m1_k1024", F32, [1, 4, 1024], 4, 4).spills(&[90]),
     stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
-    stream("gemv_stream_m2_k1024", F32, [2, 4, 1024], 4, 3),
 
     // name, [BM, BN], warps
     thin_axpy_rows("thin_axpy_4x128", [4, 128], 8),
