@@ -29,6 +29,20 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     accesses.iter().filter(single).count()
 }
 
+/// The part of a slab whose loads keep memory busy, where blocks stay and read straight into registers: they have the next slab under
+/// way too. Shorter k leaves threads without a load.
+const BUSY_PART: f64 = 0.5;
+
+/// The part of its bandwidth at which memory is asked for a slab of such a kernel; 1 for all others.
+fn slab_fill(spec: &KernelSpec, k: usize) -> f64 {
+    if spec.grid != Grid::Persistent || spec.dynamic_shared != 0 {
+        return 1.0;
+    }
+    let slab = spec.tile.bk as usize;
+    let of_slabs = k as f64 / (k.div_ceil(slab) * slab) as f64;
+    (of_slabs / BUSY_PART).min(1.0)
+}
+
 /// Bytes that aligned transpositions read and write at once.
 const VECTOR_BYTES: usize = 16;
 
@@ -75,7 +89,7 @@ pub struct Work {
     peak: f64,
     /// Operands that are read by single elements.
     single_elements: usize,
-    /// What A, B and D take at the datasheet's bandwidth, in µs.
+    /// What A, B and D take at the datasheet's bandwidth, in µs, or longer where the kernel does not ask for so much at a time.
     memory_us: f64,
     /// What A and B take there once more, as far as several tiles fetch the same of them, in µs.
     far_us: f64,
@@ -142,7 +156,7 @@ impl Work {
             flops: step_flops * (k_slice as f64 / tile.bk as f64).ceil(),
             peak: device.peak_flops_per_us(spec.arithmetic) / products,
             single_elements: single_elements(spec, problem),
-            memory_us: problem.min_bytes() / bytes_per_us,
+            memory_us: problem.min_bytes() / bytes_per_us / slab_fill(spec, problem.k),
             far_us: far_bytes / bytes_per_us,
             l2_us: fetched / (L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz) * f64::from(device.sm_count.max(1))),
             ragged: problem.accesses().d != Access::RowVector,
