@@ -7,6 +7,8 @@
 
 #[allow(dead_code)] // the build script has most of it
 mod architectures;
+#[doc(hidden)]
+pub mod attention;
 mod candle;
 pub mod device;
 mod error;

@@ -104,7 +104,10 @@ fn run_into<T: CudaDType + DeviceRepr>(
 }
 
 /// The address of an operand, 0 of one that is absent, and what keeps it until the stream is done with it.
-fn start<'a>(storage: Option<&'a CudaStorage>, stream: &'a CudaStream) -> Result<(u64, Option<SyncOnDrop<'a>>)> {
+pub(super) fn start<'a>(
+    storage: Option<&'a CudaStorage>,
+    stream: &'a CudaStream,
+) -> Result<(u64, Option<SyncOnDrop<'a>>)> {
     let Some(storage) = storage else {
         return Ok((0, None));
     };

@@ -167,6 +167,11 @@ impl Gemm {
         }
     }
 
+    /// Whether the products have a kernel of the caller's choice.
+    pub(super) fn names_kernel(&self) -> bool {
+        self.kernel.is_some()
+    }
+
     /// The type of the result: that of the factors unless set here, or `F32` for factors of `F16` or `BF16`, whose sums are FP32
     /// and then not rounded.
     pub fn out_dtype(self, dtype: DType) -> Self {
@@ -840,7 +845,7 @@ impl Op {
 /// # Errors
 ///
 /// A type that it has no kernels for.
-fn element_type(dtype: DType) -> Result<ElementType> {
+pub(super) fn element_type(dtype: DType) -> Result<ElementType> {
     match dtype {
         DType::F32 => Ok(ElementType::F32),
         DType::F16 => Ok(ElementType::F16),

@@ -4,6 +4,7 @@
 //! follows it, [`Mlp`] and [`GatedMlp`] for stacks of it, and [`Gemm`] chooses a kernel, a precision, α and β·C.
 
 mod activation;
+mod attention;
 pub mod blocks;
 mod call;
 #[cfg(feature = "cuda")]

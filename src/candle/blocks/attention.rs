@@ -1,5 +1,6 @@
 //! Attention of a sequence to itself.
 
+use super::super::attention::{self as fused, Operands};
 use super::super::linear::Linear;
 use super::super::matmul::Gemm;
 use candle_core::{bail, Module, Result, Tensor, D};
@@ -7,8 +8,13 @@ use candle_core::{bail, Module, Result, Tensor, D};
 /// `softmax(scale·Q·Kᵀ + mask)·V` for heads (…, heads, length, width), any views: (…, queries, heads·width of a value). The last
 /// dimension has the heads side by side, as an output projection reads them.
 ///
-/// Products have the kernel, precision and tuning of `gemm`, not its α, C and type of result. Three kernels: two products and a softmax. Keys and values
-/// may be those of another sequence, and fewer than the queries' batch where they are broadcast.
+/// On a CUDA device it is one kernel where that is expected to be faster: with few queries, or few of both. [`explain_attention`] says
+/// which, or why not. It multiplies in FP32, as every precision allows, and rounds once. Otherwise it is three kernels, two products
+/// and a softmax: where there is more to compute, where a gradient is to flow, and where `gemm` names a kernel. Those have the kernel,
+/// precision and tuning of `gemm`. Its α, C and type of result count in neither case.
+///
+/// Keys and values may be those of another sequence, and fewer than the queries' batch where they are broadcast. Heads of one query
+/// each that share keys, (…, heads, 1, width) with keys (…, 1, keys, width), are read as the queries of one head.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -33,6 +39,17 @@ pub fn attend(
     scale: f64,
     mask: Option<&Tensor>,
 ) -> Result<Tensor> {
+    let operands = Operands {
+        query,
+        key,
+        value,
+        mask,
+    };
+    if let Ok(context) =
+        fused::attend(gemm, operands, scale).map_err(|error| error.context("attention by one kernel"))?
+    {
+        return Ok(context);
+    }
     let plain = gemm.shared();
     let scaled = plain.clone().alpha(scale);
     let scaled = match mask {
@@ -52,6 +69,39 @@ pub fn attend(
     plain
         .matmul_side_by_side(&weights, value)
         .map_err(|error| in_part("context", error))
+}
+
+/// How [`attend`] computes this: the kernel and what it is expected to take, or why it is two products and a softmax.
+///
+/// ```
+/// use candle_core::{Device, Tensor};
+/// use candle_sgemm::{blocks, Gemm};
+///
+/// let heads = |rows: usize| Tensor::randn(0f32, 1., (8, rows, 64), &Device::Cpu);
+/// let how = blocks::explain_attention(&Gemm::new(), &heads(4)?, &heads(256)?, &heads(256)?, None)?;
+/// assert!(how.starts_with("two products and a softmax"), "{how}"); // as always on the CPU
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// If the driver fails to describe the device. Shapes that do not fit each other are none: [`attend`] says what is wrong with them.
+pub fn explain_attention(
+    gemm: &Gemm,
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    mask: Option<&Tensor>,
+) -> Result<String> {
+    fused::explain(
+        gemm,
+        Operands {
+            query,
+            key,
+            value,
+            mask,
+        },
+    )
 }
 
 /// Attention of a sequence to itself: projections to queries, keys and values as one product, heads as views of its result,

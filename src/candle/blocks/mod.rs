@@ -60,5 +60,5 @@
 mod attention;
 mod encoder;
 
-pub use attention::{attend, Attention};
+pub use attention::{attend, explain_attention, Attention};
 pub use encoder::{EncoderLayer, FeedForward};

@@ -1,0 +1,17 @@
+//! `softmax(scale·Q·Kᵀ + mask)·V` as one kernel: [`problem`] says what is asked, [`kernels`] what there is, [`plan`] which of them is
+//! taken and whether it is faster than two products and a softmax, and `launch` (with the feature `cuda`) does it.
+
+pub mod args;
+#[cfg(feature = "cuda")]
+pub mod cache;
+pub mod kernels;
+#[cfg(feature = "cuda")]
+pub mod launch;
+pub mod plan;
+pub mod problem;
+pub mod refusal;
+
+pub use kernels::{AttentionKernel, Shape, TABLE};
+pub use plan::AttentionPlan;
+pub use problem::{AttentionProblem, Described, Views};
+pub use refusal::Refusal;
