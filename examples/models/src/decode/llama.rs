@@ -5,9 +5,8 @@
 //! | query, key, value | one product | three products |
 //! | rotation | one kernel for queries and keys; values pass unturned | two kernels |
 //! | cache | one kernel writes key and value in place | two copies of the whole cache, longer each time |
-//! | heads that share a key | rows of one product | two copies of the whole cache |
-//! | scores | scaled and masked inside the product | product, scaling |
-//! | softmax | one kernel | one |
+//! | heads that share a key | read it together | two copies of the whole cache |
+//! | scores, softmax, values | one kernel | four: product, scaling, softmax, product |
 //! | output of the attention | residual inside the product | product, addition |
 //! | feed-forward | activation, multiplication and residual inside three products | three products, three kernels |
 //! | norms | two | two |
@@ -20,7 +19,7 @@ mod parts;
 
 use candle_core::{bail, DType, Device, Module, Result, Tensor, D};
 use candle_nn::{embedding, rms_norm, Embedding, RmsNorm, VarBuilder};
-use candle_sgemm::{Activation, GatedMlp, Gemm, Linear};
+use candle_sgemm::{blocks, Activation, GatedMlp, Gemm, Linear};
 use candle_transformers::models::llama::Config;
 
 /// A Llama with a cache for so many tokens.
@@ -42,6 +41,13 @@ struct Heads {
     /// Of keys, and as many of values.
     keys: usize,
     width: usize,
+}
+
+impl Heads {
+    /// Queries that share a key are heads of one query each.
+    fn of_queries(self) -> (usize, usize, usize, usize) {
+        (self.keys, self.queries / self.keys, 1, self.width)
+    }
 }
 
 struct Layer {
@@ -243,14 +249,17 @@ impl Layer {
         let qkv = candle_nn::rotary_emb::rope(&qkv, &here.cos, &here.sin)?.squeeze(1)?;
         let new = qkv.narrow(0, queries, 2 * keys)?;
         self.cache.scatter_set(&here.place, &new, 1)?;
-        // (keys, queries that share one, width)
-        let query = qkv.narrow(0, 0, queries)?.reshape((keys, queries / keys, width))?;
-        let (key, value) = (self.cache.narrow(0, 0, keys)?, self.cache.narrow(0, keys, keys)?);
-        let scale = 1.0 / (width as f64).sqrt();
-        let scores = gemm.clone().alpha(scale).c(&here.mask, 1.0).matmul(&query, &key.t()?)?;
-        let weights = candle_nn::ops::softmax_last_dim(&scores)?;
-        let context = gemm.matmul(&weights, &value)?.reshape((1, queries * width))?;
+        let query = qkv.narrow(0, 0, queries)?.reshape(heads.of_queries())?;
+        let context = self.context(&query, here, heads, gemm)?.reshape((1, queries * width))?;
         self.output.forward_residual(&context, x)
+    }
+
+    /// What queries (keys, queries that share one, 1, width) find in the cache: (keys, 1, queries that share one · width).
+    fn context(&self, query: &Tensor, here: &Here, heads: Heads, gemm: &Gemm) -> Result<Tensor> {
+        let Heads { keys, width, .. } = heads;
+        let part = |first| self.cache.narrow(0, first, keys)?.unsqueeze(1);
+        let scale = 1.0 / (width as f64).sqrt();
+        blocks::attend(gemm, query, &part(0)?, &part(keys)?, scale, Some(&here.mask))
     }
 }
 

@@ -19,7 +19,7 @@ impl FixedLlama {
     pub(in crate::decode) fn parts(self: &Rc<Self>, position: &Tensor) -> Result<Vec<Part>> {
         let Heads { queries, keys, width } = self.heads;
         let (dtype, device) = (self.tables.cos.dtype(), self.tables.cos.device());
-        let (inputs, capacity) = (self.words.hidden_size(), self.tables.places.dim(0)?);
+        let inputs = self.words.hidden_size();
         let inner = self
             .layers
             .first()
@@ -29,8 +29,7 @@ impl FixedLlama {
         let context = random("context", &[1, queries * width])?;
         let all_heads = random("heads", &[queries + 2 * keys, 1, 1, width])?;
         let new = random("new", &[2 * keys, 1, width])?;
-        let query = random("query", &[keys, queries / keys, width])?;
-        let scores = random("scores", &[keys, queries / keys, capacity])?;
+        let query = random("query", &[queries, width])?.reshape(self.heads.of_queries())?;
         let logits = random("logits", &[1, self.words.embeddings().dim(0)?])?;
         let here = Rc::new(self.tables.here(position, self.heads)?);
 
@@ -57,8 +56,7 @@ impl FixedLlama {
             }
         };
         let none = |_: &Layer| 0;
-        let half_of_cache = |layer: &Layer| bytes(&layer.cache) / 2;
-        let (scale, at, token) = (1.0 / (width as f64).sqrt(), position.clone(), position.zeros_like()?);
+        let (at, token) = (position.clone(), position.zeros_like()?);
         let x = Rc::new(x);
         let with_x = |run: fn(&Layer, &Tensor) -> Result<Tensor>| -> OfLayer {
             let x = x.clone();
@@ -96,20 +94,10 @@ impl FixedLlama {
                     Ok(new.clone())
                 })
             }),
-            each("scores", &half_of_cache, {
-                Box::new(move |model, layer| {
-                    let gemm = model.gemm.clone().alpha(scale).c(&here.mask, 1.0);
-                    gemm.matmul(&query, &layer.cache.narrow(0, 0, keys)?.t()?)
-                })
-            }),
-            each("softmax", &none, {
-                let scores = scores.clone();
-                Box::new(move |_, _| candle_nn::ops::softmax_last_dim(&scores))
-            }),
             each(
-                "values",
-                &half_of_cache,
-                Box::new(move |model, layer| model.gemm.matmul(&scores, &layer.cache.narrow(0, keys, keys)?)),
+                "scores, softmax, values",
+                &|layer| bytes(&layer.cache),
+                Box::new(move |model, layer| layer.context(&query, &here, model.heads, &model.gemm)),
             ),
             each("output of the attention", &|layer| bytes(layer.output.weight()), {
                 let x = x.clone();
