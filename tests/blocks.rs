@@ -20,6 +20,7 @@ on_every_device!(
     attention_is_candles,
     attention_in_sixteen_bits_is_near,
     attention_to_another_sequence_is_candles,
+    drawn_attention_is_that_of_fp64,
     gradients_of_attention_are_candles,
     encoder_layers_are_candles,
     a_stack_adds_its_residual,
@@ -294,6 +295,57 @@ fn attention_to_another_sequence_is_candles(device: &Device) -> Result<()> {
     let context = candle_nn::ops::softmax(&scores, D::Minus1)?.matmul(&value)?;
     let expected = moved(&context.reshape((2, 2, 3, 5, 8))?)?;
     assert!(worst(&ours, &expected)? < tolerance(16));
+    Ok(())
+}
+
+/// Queries few and many, keys of any number, heads that are views, masks that are broadcast and hide keys.
+fn drawn_attention_is_that_of_fp64(device: &Device) -> Result<()> {
+    const CASES: u64 = 80;
+    for seed in 0..CASES {
+        let mut rng = StdRng::seed_from_u64(seed);
+        // Three kernels round scores up to 8 to 16 bits, by 2⁻⁸ or 2⁻⁵ at most, and values up to 4 follow.
+        let types = [(DType::F32, 1e-5), (DType::F16, 0.02), (DType::BF16, 0.15)];
+        let (dtype, limit) = types[rng.random_range(0..types.len())];
+        let (batch, heads) = (rng.random_range(1..=3), rng.random_range(1..=6));
+        let most_queries = if rng.random() { 8 } else { 90 };
+        let (queries, keys) = (rng.random_range(1..=most_queries), rng.random_range(1..=300));
+        let (width, value_width) = (8 * rng.random_range(1..=16), 8 * rng.random_range(1..=16));
+        let heads_of = |length: usize, width: usize| -> Result<Tensor> {
+            let rows = random(&[batch, length, heads, width], device).to_dtype(dtype)?;
+            rows.transpose(1, 2)
+        };
+        let (query, key) = (heads_of(queries, width)?, heads_of(keys, width)?);
+        let value = heads_of(keys, value_width)?;
+        let mask = match rng.random_range(0..3) {
+            0 => None,
+            1 => Some(random(&[batch, 1, queries, keys], device).to_dtype(dtype)?),
+            _ => {
+                let hidden = |key: usize| key > 0 && key.is_multiple_of(3);
+                let row: Vec<f32> = (0..keys)
+                    .map(|key| if hidden(key) { f32::NEG_INFINITY } else { 0.0 })
+                    .collect();
+                Some(Tensor::from_vec(row, (1, 1, 1, keys), device)?.to_dtype(dtype)?)
+            }
+        };
+        let scale = 1.0 / (width as f64).sqrt();
+        let ours = attend(&Gemm::new(), &query, &key, &value, scale, mask.as_ref())?;
+
+        let exact = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.contiguous();
+        let mut scores = (exact(&query)?.matmul(&exact(&key)?.t()?.contiguous()?)? * scale)?;
+        if let Some(mask) = &mask {
+            scores = scores.broadcast_add(&exact(mask)?)?;
+        }
+        let weights = candle_nn::ops::softmax(&scores, D::Minus1)?;
+        let expected = moved(&weights.matmul(&exact(&value)?)?)?;
+        assert_eq!(ours.dims(), expected.dims());
+        let error = worst(&exact(&ours)?, &expected)?;
+        assert!(
+            error <= limit,
+            "seed {seed}: {dtype:?}, {batch} × {heads} heads of {queries} queries and {keys} keys, widths {width} and \
+             {value_width}, mask {:?}: {error:e}",
+            mask.map(|mask| mask.dims().to_vec())
+        );
+    }
     Ok(())
 }
 
