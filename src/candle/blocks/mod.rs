@@ -1,8 +1,8 @@
 //! Blocks of transformers, on this crate's layers: what stands beside a product is part of it.
 //!
 //! [`Attention`] and [`FeedForward`] make an [`EncoderLayer`], and each serves alone. They are built from the layers of a model,
-//! so a model keeps the names of its weights, and take its norms as they are. A layer of an encoder is nine kernels, whatever its
-//! size (where a plan cuts k or lays an operand out anew, that product is two):
+//! so a model keeps the names of its weights, and take its norms as they are. A layer of an encoder is nine kernels (where a plan cuts
+//! k or lays an operand out anew, that product is two), or seven where [`attend`] takes one for scores, softmax and values:
 //!
 //! | kernel | what it does |
 //! |---|---|
