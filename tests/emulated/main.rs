@@ -1,4 +1,4 @@
-//! Every kernel of both tables without a GPU: their PTX runs in the emulator, under schedules that want it to fail.
+//! Every kernel of the tables without a GPU: their PTX runs in the emulator, under schedules that want it to fail.
 //!
 //! Problems, plans and schedules are drawn by seed; each row of the tables has its turn. `CANDLE_SGEMM_EMULATED_CASES=n` draws
 //! n problems for each row (2 otherwise), `CANDLE_SGEMM_EMULATED_SEED=n` others, and `CANDLE_SGEMM_EMULATED_KERNEL=text` keeps
@@ -9,12 +9,13 @@ mod broken;
 mod kernels;
 mod mutants;
 
+use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::transpose;
 use kernels::ptx::Target;
-use kernels::{gemm, ptx, transpositions};
+use kernels::{attention, gemm, ptx, transpositions};
 use ptx_emulator::{Kind, Schedule};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -193,6 +194,47 @@ fn movements(target: Target) {
     tally.conclude(&format!("copies and transpositions for {target:?}"), started);
 }
 
+fn attention(target: Target) {
+    let started = Instant::now();
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let many = 2 * setting("CANDLE_SGEMM_EMULATED_CASES", 2);
+    let rows: Vec<_> = attentions::TABLE
+        .iter()
+        .filter(|kernel| target.has(kernel.file) && chosen(kernel.name))
+        .collect();
+    let tally = Tally::default();
+    in_parallel(rows.len(), |i| {
+        let kernel = rows[i];
+        let mut rng = rng_of(kernel.name, seed);
+        let module = ptx::module(kernel.file, target);
+        for _ in 0..many {
+            let Some(case) = attention::Case::draw(&mut rng, kernel, target, MOST_WORK) else {
+                tally.complain(format!("{}: no problem suits it", kernel.name));
+                break;
+            };
+            let first = match case.run(&module, Schedule::drawn(rng.next_u64())) {
+                Ok((first, report)) => {
+                    tally.ran(report);
+                    first
+                }
+                Err(wrong) => {
+                    tally.complain(format!("{}:\n{wrong}", case.describe()));
+                    continue;
+                }
+            };
+            if rng.random_bool(0.3) {
+                match case.run(&module, Schedule::drawn(rng.next_u64())) {
+                    Ok((again, _)) if again == first => {}
+                    Ok(_) => tally.complain(format!("{}: another schedule gives other bits", case.describe())),
+                    Err(wrong) => tally.complain(format!("{}:\n{wrong}", case.describe())),
+                }
+            }
+        }
+        println!("{}: done", kernel.name);
+    });
+    tally.conclude(&format!("attention for {target:?}"), started);
+}
+
 #[test]
 fn every_kernel_for_hopper() {
     every_kernel("every_kernel_for_hopper", Target::Hopper);
@@ -219,6 +261,7 @@ fn every_kernel(test: &str, target: Target) {
     if !ptx::skipped(test) {
         products(target);
         movements(target);
+        attention(target);
     }
 }
 
@@ -232,6 +275,7 @@ fn every_instruction_is_known() {
     let products = TABLE.iter().map(|spec| spec.file);
     let files: BTreeSet<&str> = products
         .chain(transpose::TABLE.iter().map(|kernel| kernel.file))
+        .chain(attentions::TABLE.iter().map(|kernel| kernel.file))
         .collect();
     let all: Vec<(&str, Target)> = [Target::Ada, Target::Blackwell]
         .into_iter()

@@ -100,7 +100,7 @@ fn operand(
 }
 
 /// A random number of this type.
-fn number(rng: &mut StdRng, dtype: DType) -> f64 {
+pub fn number(rng: &mut StdRng, dtype: DType) -> f64 {
     let x = rng.random_range(-1.0..1.0f32) + 0.1;
     match dtype {
         DType::F16 => f16::from_f32(x).to_f64(),
