@@ -303,9 +303,10 @@ fn highlights(text: &mut String, reports: &[&Named]) {
         ("mlp", "MLP 784-512-512-10, batch 64"),
         ("model", "bert 32×128, fused"),
     ];
+    // Precision is about FP32 factors: rows of 16 bits are in tables of their own.
     let rows = |kind: &'static str| {
         let rows = reports.iter().flat_map(|(_, report)| &report.rows);
-        rows.filter(move |row| row.bench == kind)
+        rows.filter(move |row| row.bench == kind && row.dtype.as_deref().is_none_or(|dtype| dtype == "f32"))
     };
     let mut lines: Vec<(String, [Option<String>; 2])> = Vec::new();
     lines.push((
