@@ -1,8 +1,10 @@
 //! What the table derives is what the CUDA sources say: threads, shared memory, partial sums, tiles and TMA boxes of every kernel. Needs
 //! nvcc but no GPU, and neither a build with `cuda`: it compiles assertions.
 
+use candle_sgemm::attention::{self, Shape};
 use candle_sgemm::gemm::kernel::spec::{Role, SplitK, TmaBox};
 use candle_sgemm::gemm::{Access, KernelSpec, TABLE};
+use candle_sgemm::rowwise::{self, RowwiseKernel};
 use candle_sgemm::transpose;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -52,16 +54,16 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "FFMA_TILED(NAME, BM, BN, BK, LM, TM, TN, WARPS_K, BLOCKS)",
-        of: "ffma_gemm::Tiled<BM, BN, BK, LM, TM, TN, WARPS_K>",
+        made_by: "FFMA_TILED(NAME, BLOCKS, BM, BN, BK, LM, TM, TN, WARPS_K)",
+        of: "ffma_gemm::ThroughRegisters<BM, BN, BK, LM, TM, TN, WARPS_K>",
         says: &[
-            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("tm", "TM"), ("tn", "TN"),
-            ("partial_sums", "C::kThreads / C::kGroup"), ("threads", "C::kThreads"),
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
+            ("stages", "C::kBuffers"), ("partial_sums", "C::kThreads / C::kGroup"), ("threads", "C::kThreads"),
         ],
     },
     Family {
         made_by: "FFMA_PIPELINED(NAME, BLOCKS, BM, BN, BK, WM, WN, TM, TN, STAGES)",
-        of: "ffma_gemm::Pipelined<BM, BN, BK, WM, WN, TM, TN, STAGES>",
+        of: "ffma_gemm::Asynchronous<BM, BN, BK, WM, WN, TM, TN, STAGES>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "WM"), ("wn", "WN"), ("tm", "TM"), ("tn", "TN"), ("stages", "STAGES"),
             ("partial_sums", "1"), ("threads", "C::kThreads"),
@@ -85,7 +87,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)",
-        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>",
+        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<BM, BN, A_TRANSPOSED, B_TRANSPOSED>>",
         says: whole_tiles!(
             "A_TRANSPOSED", "B_TRANSPOSED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
             ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
@@ -130,7 +132,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED, AHEAD)",
         of: "void",
         says: &[
-            ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "kVector"), ("threads", "WARPS * 32"),
+            ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "SWAPPED"), ("b_along_k", "!SWAPPED"),
         ],
@@ -148,7 +150,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)",
         of: "void",
         says: &[
-            ("bm", "LINES * WARPS"), ("bn", "N"), ("bk", "kVector"), ("threads", "WARPS * 32"), ("most_rows", "0"),
+            ("bm", "LINES * WARPS"), ("bn", "N"), ("bk", "STEPS * 32 * kVector"), ("threads", "WARPS * 32"), ("most_rows", "0"),
             ("most_cols", "N"), ("a_along_k", "true"), ("b_along_k", "false"),
         ],
     },
@@ -158,6 +160,14 @@ const FAMILIES: &[Family] = &[
         says: &[
             ("bm", "ROWS"), ("bn", "LINES"), ("bk", "C::SLAB_K"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
             ("most_rows", "ROWS"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
+        made_by: "FEW_ROWS(NAME, BM, BN, LANES_K, LANES_M, WARPS, STEPS, BLOCKS)",
+        of: "few_rows::Shape<BM, BN, LANES_K, LANES_M, WARPS, STEPS>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "C::STEP_K"), ("tm", "C::TM"), ("tn", "C::TN"), ("threads", "C::THREADS"),
+            ("partial_sums", "C::PARTIAL_SUMS"), ("most_rows", "BM"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
     },
     Family {
@@ -215,7 +225,7 @@ const FAMILIES: &[Family] = &[
             ("partial_sums", "1"), ("threads", "C::THREADS"),
             ("a_along_k", "(C::SWAPPED ? C::S_MAJOR : C::R_MAJOR) == Major::kK"),
             ("b_along_k", "(C::SWAPPED ? C::R_MAJOR : C::S_MAJOR) == Major::kK"),
-            ("a_inner", "kBox"), ("b_inner", "kBox"),
+            ("a_inner", "kBox<Bits>"), ("b_inner", "kBox<Bits>"),
             ("a_outer", "a_along_k ? (C::SWAPPED ? C::BN / C::PAIR : C::BM) : BK"),
             ("b_outer", "b_along_k ? (C::SWAPPED ? C::BM : C::BN / C::PAIR) : BK"),
             ("blocks", "C::BLOCKS"), ("d_columns", "C::SWAPPED ? 0 : C::BOX"),
@@ -443,4 +453,126 @@ fn transpositions_have_the_threads_that_their_sources_declare() {
         .collect();
     let found = complaints(&nvcc, &files);
     assert!(found.is_empty() && files.len() > 5, "{}", found.join("\n"));
+}
+
+/// Kernels for operations on rows have as many threads, rows a block and elements a row as their table says.
+#[test]
+fn operations_on_rows_have_the_shapes_that_their_sources_say() {
+    let Some(nvcc) = nvcc() else { return };
+    let mut rows: BTreeMap<&str, Vec<&RowwiseKernel>> = BTreeMap::new();
+    for kernel in rowwise::kernels::all() {
+        rows.entry(kernel.file).or_default().push(kernel);
+    }
+    let says = |kernel: &RowwiseKernel| {
+        let RowwiseKernel {
+            name, threads, pieces, ..
+        } = *kernel;
+        let dtype = ["kF32", "kF16", "kBF16"][["f32", "f16", "bf16"]
+            .iter()
+            .position(|known| *known == kernel.dtype.name())
+            .unwrap()];
+        let piece = if kernel.vectors { "kVector" } else { "kElement" };
+        let shape = format!("rowwise::Shape<rowwise::Type::{dtype}, {threads}, {pieces}, rowwise::Piece::{piece}>");
+        format!(
+            "static_assert({shape}::ROWS == {}, \"{name}: rows of a block\");\n\
+             static_assert({threads} * {pieces} * {shape}::WIDTH == {}, \"{name}: elements of a row\");\n",
+            kernel.block_rows(),
+            kernel.max_width()
+        )
+    };
+    let files: Vec<_> = rows
+        .into_iter()
+        .map(|(file, rows)| {
+            let include = format!("#include \"{}/cuda/{file}.cu\"\n", env!("CARGO_MANIFEST_DIR"));
+            let text: String = rows.iter().map(|kernel| says(kernel)).collect();
+            let threads = |kernel: &&RowwiseKernel| (kernel.name, kernel.block());
+            (file, include + &text, rows.iter().map(threads).collect())
+        })
+        .collect();
+    let found = complaints(&nvcc, &files);
+    assert!(found.is_empty() && files.len() == 2, "{}", found.join("\n"));
+}
+
+/// What the macros of the attention kernels say of each, by the names of [`attention_facts`].
+#[rustfmt::skip]
+const ATTENTION: &[Family] = &[
+    Family {
+        made_by: "ATTENTION_ROWS_OF(NAME, ...)",
+        of: "Shape<__VA_ARGS__>",
+        says: &[
+            ("queries", "C::ROWS"), ("keys", "C::KEYS"), ("block_keys", "C::BLOCK_KEYS"), ("width", "C::WIDTH"),
+            ("shared", "0"), ("element", "sizeof(C::Stored)"), ("most_blocks", "kMostBlocks"),
+        ],
+    },
+    Family {
+        made_by: "ATTENTION_STEP_OF(NAME, ...)",
+        of: "Shape<__VA_ARGS__>",
+        says: &[
+            ("queries", "C::ROWS"), ("keys", "C::KEYS"), ("block_keys", "C::BLOCK_KEYS"), ("width", "C::WIDTH"),
+            ("shared", "0"), ("element", "sizeof(C::Stored)"), ("most_blocks", "kMostBlocks"),
+        ],
+    },
+    Family {
+        made_by: "ATTENTION_TILES(NAME, BLOCKS, ...)",
+        of: "Tile<__VA_ARGS__>",
+        says: &[
+            ("queries", "C::BM"), ("keys", "C::BN"), ("block_keys", "C::BN"), ("width", "C::WIDTH"),
+            ("shared", "NAME##_shared"), ("element", "sizeof(C::Stored)"), ("most_blocks", "8"),
+        ],
+    },
+];
+
+fn attention_facts(kernel: &attention::AttentionKernel) -> [(&'static str, usize); 7] {
+    let (Shape::Rows { queries, keys } | Shape::Tiles { queries, keys }) = kernel.shape;
+    [
+        ("queries", queries),
+        ("keys", keys),
+        ("block_keys", kernel.block_keys()),
+        ("width", kernel.max_width),
+        ("shared", kernel.dynamic_shared() as usize),
+        ("element", kernel.dtype.size()),
+        ("most_blocks", attention::kernels::MOST_BLOCKS as usize),
+    ]
+}
+
+#[test]
+fn rows_of_attention_say_what_their_sources_say() {
+    let Some(nvcc) = nvcc() else { return };
+    let mut rows: BTreeMap<&str, Vec<&attention::AttentionKernel>> = BTreeMap::new();
+    for kernel in attention::TABLE.iter().chain(attention::STEPS) {
+        rows.entry(kernel.file).or_default().push(kernel);
+    }
+    let files: Vec<_> = rows
+        .into_iter()
+        .map(|(file, rows)| {
+            let path = format!("{}/cuda/{file}.cu", env!("CARGO_MANIFEST_DIR"));
+            let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let mut text = format!("#include \"{path}\"\n");
+            let family = ATTENTION
+                .iter()
+                .find(|family| source.contains(&format!("#define {}", family.made_by)));
+            let Family { made_by, of, says } = family.unwrap_or_else(|| panic!("{path}: no macro that is known"));
+            let name = made_by.split('(').next().unwrap();
+            text += &format!("#undef {name}\n#define {made_by} namespace NAME##_says {{ using C = {of};");
+            for (what, value) in *says {
+                text += &format!(" constexpr int {what} = ({value});");
+            }
+            text += " }\n";
+            for line in source.lines().filter(|line| line.starts_with("ATTENTION_")) {
+                text += &format!("{line}\n");
+            }
+            for kernel in &rows {
+                for (what, value) in attention_facts(kernel) {
+                    let name = kernel.name;
+                    text += &format!(
+                        "static_assert({name}_says::{what} == {value}, \"{name}: the table has {what} {value}\");\n"
+                    );
+                }
+            }
+            let threads = |kernel: &&attention::AttentionKernel| (kernel.name, attention::kernels::THREADS);
+            (file, text, rows.iter().map(threads).collect())
+        })
+        .collect();
+    let found = complaints(&nvcc, &files);
+    assert!(found.is_empty() && files.len() == 3, "{}", found.join("\n"));
 }

@@ -38,14 +38,24 @@ struct Epilogue {
 
     // Element (row, col), if it lies inside the matrix.
     __device__ __forceinline__ void store(const GemmArgs& args, int row, int col, float acc) const {
-        if (row >= args.m || col >= args.n) return;
-        float x[1] = {scalars.scale(acc)};
-        if (c != nullptr) x[0] += scalars.beta * c[row * args.c.row_stride + col * args.c.col_stride];
-        if (bias != nullptr) x[0] += bias[col * args.bias_stride];
-        activate(args.activation, x);
-        if (residual != nullptr)
-            x[0] = combine(args, x[0], residual[row * args.residual.row_stride + col * args.residual.col_stride]);
-        d[row * args.d.row_stride + col] = x[0];
+        store_with(args, row, col, acc, [&] { return c_at(args, row, col); }, [&] { return bias_at(args, col); },
+                   [&] { return residual_at(args, row, col); });
+    }
+
+    // What an element has beside its product: a kernel that fetches it together with its operands waits for memory once.
+    struct Beside {
+        float c, bias, residual;
+    };
+    __device__ __forceinline__ Beside fetch(const GemmArgs& args, int row, int col) const {
+        Beside beside = {};
+        if (row >= args.m || col >= args.n) return beside;
+        if (c != nullptr) beside.c = c_at(args, row, col);
+        if (bias != nullptr) beside.bias = bias_at(args, col);
+        if (residual != nullptr) beside.residual = residual_at(args, row, col);
+        return beside;
+    }
+    __device__ __forceinline__ void store(const GemmArgs& args, int row, int col, float acc, const Beside& beside) const {
+        store_with(args, row, col, acc, [&] { return beside.c; }, [&] { return beside.bias; }, [&] { return beside.residual; });
     }
 
     // Columns `col` to `col + 3` of ROWS rows from `row` on, with 16-byte accesses where the plan found that they are
@@ -123,6 +133,27 @@ struct Epilogue {
     }
 
 private:
+    __device__ __forceinline__ float c_at(const GemmArgs& args, int row, int col) const {
+        return c[row * args.c.row_stride + col * args.c.col_stride];
+    }
+    __device__ __forceinline__ float bias_at(const GemmArgs& args, int col) const { return bias[col * args.bias_stride]; }
+    __device__ __forceinline__ float residual_at(const GemmArgs& args, int row, int col) const {
+        return residual[row * args.residual.row_stride + col * args.residual.col_stride];
+    }
+
+    // Element (row, col) with what these functions return, each called where there is such an operand.
+    template <typename C, typename BIAS, typename RESIDUAL>
+    __device__ __forceinline__ void store_with(const GemmArgs& args, int row, int col, float acc, const C& c_of,
+                                               const BIAS& bias_of, const RESIDUAL& residual_of) const {
+        if (row >= args.m || col >= args.n) return;
+        float x[1] = {scalars.scale(acc)};
+        if (c != nullptr) x[0] += scalars.beta * c_of();
+        if (bias != nullptr) x[0] += bias_of();
+        activate(args.activation, x);
+        if (residual != nullptr) x[0] = combine(args, x[0], residual_of());
+        d[row * args.d.row_stride + col] = x[0];
+    }
+
     // Four columns of a row that begins anywhere. Single elements would go to the L2 in parts of sectors, at a quarter of the
     // speed. So a lane hands those before its first multiple of 16 bytes to the lane before it and takes as many from the one
     // after it. The first lane of a row keeps its own, the last has nobody to take from. All lanes of the warp come here.

@@ -1,6 +1,13 @@
-// The outputs of a thread whose operands both lie along k, as TMA brings them: rows of 128 bytes, swizzled.
+// What the kernels whose operands both lie along k have in common: the outputs of a thread, and the main loop over stages as TMA
+// brings them, rows of 128 bytes, swizzled. Nobody transposes: a thread reads 16 bytes along k of each of its rows of A and of B.
+//
+// Register banks. Even registers are one bank and odd ones the other, and an FFMA that takes two new operands from one bank costs
+// two clocks. What a thread reads along k lies in registers in the order of k, so both factors of a product come from the same bank.
+// Sums of even k and of odd k are therefore kept apart, each in the bank that its factors are not in: 5 of 256 FFMA conflict. That
+// takes 128 accumulators for 64 outputs; the two are added when the tile is done.
 #pragma once
 
+#include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/machine.cuh"
 
@@ -40,11 +47,27 @@ struct AlongKTile {
                 }
     }
 
+    // One stage: waits for it, multiplies TURNS of its chunks, and gives it back. `a_lane` and `b_lane` are the addresses of the
+    // thread's first rows in the first stage, with their swizzle, `a_stage` and `b_stage` how far from there this one's are. The first
+    // chunk begins `from` bytes after a row's beginning, the others every STEP bytes from there.
+    template <int TURNS, int STEP, int STAGES>
+    __device__ __forceinline__ void multiply_stage(uint64_t* full, uint64_t* empty, const Ring<STAGES>& cursor, uint32_t a_lane,
+                                                   uint32_t a_stage, uint32_t b_lane, uint32_t b_stage, uint32_t from, int lane) {
+        ptx::mbarrier_wait(&full[cursor.stage], cursor.parity);
+#pragma unroll 1
+        for (uint32_t chunk = from; chunk < from + TURNS * STEP; chunk += STEP)
+            multiply((a_lane + a_stage) ^ chunk, (b_lane + b_stage) ^ chunk);
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(&empty[cursor.stage]);
+    }
+
     // `address` is that of the chunk in the thread's first row.
     static __device__ __forceinline__ void read(float (&to)[kVector], uint32_t address, int row) {
         const float4 chunk = ptx::load_shared_vector((address ^ row % kSwizzle * kChunk) + row * kTileRow);
         to[0] = chunk.x, to[1] = chunk.y, to[2] = chunk.z, to[3] = chunk.w;
     }
+
+    __device__ __forceinline__ float total(int i, int j) const { return sum[i][j][0] + sum[i][j][1]; }
 
     // Gives the compiler a reason to keep the sums of even k in odd registers and those of odd k in even ones: stores of
     // 16 bytes take four registers in a row. They are never carried out, `never` being what the plan rules out.

@@ -1,11 +1,10 @@
-// Tiles for the FFMA kernels that TMA brings, transposes of those that are contiguous along k, and the main loop
-// over a ring of them: for kernels with producer warps, on Hopper.
+// Tiles for the FFMA kernels that TMA brings, and transposes of those that are contiguous along k: for kernels with producer warps,
+// on Hopper.
 #pragma once
 
 #include <cuda.h>
 
 #include "../pipeline/batch_coordinates.cuh"
-#include "../ptx/barriers.cuh"
 #include "../ptx/copies.cuh"
 #include "thread_tile.cuh"
 
@@ -96,42 +95,6 @@ __device__ __forceinline__ void rows_of_transposed_piece(const float4 (&q)[kVect
         float x[] = {rows[i].x, rows[i].y, rows[i].z, rows[i].w};
         rotate_back(x, rotation_b);
         rows[i] = make_float4(x[0], x[1], x[2], x[3]);
-    }
-}
-
-// The main loop: `steps` stages of the ring, multiplied in parts of kPart lines that are unrolled. `advance` moves the cursor
-// to the next stage, of the thread's or of its group's.
-template <typename TILE_A, typename TILE_B, int BK, typename TILE, typename SHARED, typename CURSOR, typename ADVANCE>
-__device__ __forceinline__ void multiply_stages(TILE& tile, SHARED& shared, CURSOR& cursor, int steps, int row, int col,
-                                                int lane, const ADVANCE& advance) {
-    constexpr int kPart = 8, kParts = BK / kPart;
-    const int offset_a = TILE_A::lane_offset(row), offset_b = TILE_B::lane_offset(col);
-    const float* a = shared.stages[cursor.stage].a[0] + offset_a;
-    const float* b = shared.stages[cursor.stage].b[0] + offset_b;
-    const auto load = [&](int buffer, int k) { tile.template load<TILE_A, TILE_B>(buffer, a, b, k); };
-    ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-    load(0, 0);
-#pragma unroll 1
-    for (int parts = steps * kParts; parts > 0; --parts) {
-#pragma unroll
-        for (int line = 0; line < kPart - 1; ++line) {
-            load((line + 1) % 2, line + 1);
-            tile.multiply(line % 2);
-        }
-        // The last line's operands are asked for already, so now the next part's can be.
-        if (parts % kParts == 1) {
-            __syncwarp();
-            if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
-            advance(cursor);
-            if (parts > 1) ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-            a = shared.stages[cursor.stage].a[0] + offset_a;
-            b = shared.stages[cursor.stage].b[0] + offset_b;
-        } else {
-            a += TILE_A::offset(kPart, 0);
-            b += TILE_B::offset(kPart, 0);
-        }
-        if (parts > 1) load(kPart % 2, 0);
-        tile.multiply((kPart - 1) % 2);
     }
 }
 

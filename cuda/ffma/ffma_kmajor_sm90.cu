@@ -13,10 +13,8 @@
 //             of different ones: where all warps share a stage, all wait for it, read together and multiply together, and
 //             neither covers for the other
 //
-// Register banks. Even registers are one bank and odd ones the other, and an FFMA that takes two new operands from one bank
-// costs two clocks. What a thread reads along k lies in registers in the order of k, so both factors of a product come from
-// the same bank. Sums of even k and of odd k are therefore kept apart, each in the bank that its factors are not in: 5 of
-// 256 FFMA conflict. That takes 128 accumulators for 64 outputs; the two are added when the tile is done.
+// The main loop, and why it keeps two sums for each output, is along_k_tile.cuh. ffma_small_m_sm90.cu has it, too, for at most 16
+// rows: there x stays in shared memory and only W streams, blocks take strips of W from a queue, and warps of their own finish them.
 //
 // Traffic: (BM + BN) · 128 bytes a stage for BM · BN · 64 FLOP: from 14 FLOP a byte (16 × 128) to 32 (128 × 128) past the L2.
 // W is read once for every BM rows of x; with few rows memory is the limit, at 2.9 of 3.35 TB/s.
@@ -214,12 +212,8 @@ struct KMajor {
 #pragma unroll 1
             for (; next < work.steps; next += SETS) {
                 const uint32_t at = cursor.stage * kStageBytes;
-                ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-#pragma unroll 1
-                for (uint32_t chunk = first_chunk; chunk < first_chunk + kTurns * kChunk; chunk += kChunk)
-                    tile.multiply((a_lane + at) ^ chunk, (b_lane + at) ^ chunk);
-                __syncwarp();
-                if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
+                tile.template multiply_stage<kTurns, kChunk>(shared.full, shared.empty, cursor, a_lane, at, b_lane, at, first_chunk,
+                                                             lane);
                 cursor.advance(SETS);
             }
             next -= work.steps;
@@ -231,7 +225,7 @@ struct KMajor {
             for (int i = 0; i < TM; ++i)
 #pragma unroll
                 for (int j = 0; j < TN; ++j)
-                    sums[place_of(row + i * kRowStep, col + j * kColStep)] = tile.sum[i][j][0] + tile.sum[i][j][1];
+                    sums[place_of(row + i * kRowStep, col + j * kColStep)] = tile.total(i, j);
             ptx::named_barrier_sync(kMathBarrier, kMathThreads);
             if constexpr (CUT == Cut::kStream) store_piece(args, shared, ptx::recompute(number), ptx::recompute(thread));
             else store(args, shared, work, thread);

@@ -1,6 +1,6 @@
 // Strict FP32 GEMM for Hopper: products of one short wave of tiles, in any layout.
 //
-// The main loop of ffma_specialized_sm90.cu, 8 × 16 outputs a thread, comes to 87 % of the issue slots; but a tile of eight such
+// The main loop of copied_stage.cuh, 8 × 16 outputs a thread, comes to 87 % of the issue slots; but a tile of eight such
 // warps, 128 × 256, is too large for a result of 1024 × 1024, which has 32 of them, and smaller outputs a thread read more
 // shared memory for an FFMA. Here the tile is smaller and the outputs of a thread are not: a group of one, two or four warps
 // covers the tile, and two, four or eight groups take turns in the stages of k. When k is done, the sums of the groups are
@@ -28,9 +28,7 @@
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
 #include "../scheduler/tiles.cuh"
-#include "copied_tile.cuh"
-#include "lanes.cuh"
-#include "thread_tile.cuh"
+#include "copied_stage.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -38,35 +36,26 @@ namespace ffma_gemm {
 
 template <int BM, int BN, int STAGES, int AHEAD, bool A_TRANSPOSED, bool B_TRANSPOSED>
 struct SlicedK {
-    static constexpr int BK = 16;
-    static constexpr int LM = 8, LN = 4, TM = 8, TN = 16;
-    using Thread = ThreadTile<LM, LN, TM, TN>;
-    using TileA = CopiedTile<BM, BK, A_TRANSPOSED>;
-    using TileB = CopiedTile<BN, BK, B_TRANSPOSED>;
-    static constexpr int kWarpsN = BN / Thread::kWarpN;
-    static constexpr int kGroupWarps = BM / Thread::kWarpM * kWarpsN;   // warps that cover the tile once
-    static constexpr int kMathWarps = 8, kGroups = kMathWarps / kGroupWarps;
-    static constexpr int kMathThreads = kMathWarps * kWarp, kGroupThreads = kGroupWarps * kWarp;
+    static constexpr int BK = 16, TM = 8, TN = 16;
+    using Math = MathWarps<BM, BN, TM, TN>;
+    using Thread = typename Math::Thread;
+    using Operands = CopiedStage<BM, BN, BK, A_TRANSPOSED, B_TRANSPOSED>;
+    static constexpr int kGroups = Math::kGroups, kGroupThreads = Math::kGroupWarps * kWarp;
+    static constexpr int kMathThreads = Math::kThreads;
     static constexpr int kProducerWarps = 4, kProducers = kProducerWarps * kWarp;
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;   // with 72 the producers would spill
-    static constexpr int kArrivals = A_TRANSPOSED || B_TRANSPOSED ? kWarp : 1;   // every lane that transposed, or the one that asked
     static constexpr int kMathBarrier = 1;                      // the math warps' own
-    static constexpr int kPieces = TM * TN / (kVector * kVector);     // 4 × 4 outputs of a thread
-    static constexpr int kEach = kPieces / kGroups;             // that it stores
-    static_assert(kGroups * kGroupWarps == kMathWarps && kPieces % kGroups == 0, "groups fill the block and share the tile");
+    static constexpr int kEach = Thread::kPieces / kGroups;     // pieces that a thread stores
+    static_assert(Thread::kPieces % kGroups == 0, "groups share the tile");
     static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
     static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is transposed has been asked for, into stages of its own");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
-    struct Stage {
-        float a[BK][BM];
-        float b[BK][BN];
-    };
     struct Shared {
         union {
-            Stage stages[STAGES];
+            typename Operands::Stage stages[STAGES];
             float4 sums[kGroups][kEach][kVector][kMathThreads];   // after the last stage
         };
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];
@@ -85,9 +74,9 @@ struct SlicedK {
             ptx::tma_prefetch_descriptor(&map_a);
             ptx::tma_prefetch_descriptor(&map_b);
             for (int stage = 0; stage < STAGES; ++stage) {
-                ptx::mbarrier_init(&shared.full[stage], kArrivals);
+                ptx::mbarrier_init(&shared.full[stage], Operands::kArrivals);
                 ptx::mbarrier_init(&shared.raw[stage], 1);
-                ptx::mbarrier_init(&shared.empty[stage], kGroupWarps);
+                ptx::mbarrier_init(&shared.empty[stage], Math::kGroupWarps);
             }
             ptx::fence_mbarrier_init();
         }
@@ -106,8 +95,6 @@ struct SlicedK {
 
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread, const CUtensorMap& map_a,
                                                    const CUtensorMap& map_b) {
-        constexpr uint32_t kBytesA = sizeof(Stage::a), kBytesB = sizeof(Stage::b);
-        constexpr uint32_t kRawBytes = (A_TRANSPOSED ? kBytesA : 0) + (B_TRANSPOSED ? kBytesB : 0);
         const int warp = thread / kWarp, lane = thread % kWarp;
         const WorkUnit work = work_of(args);
         const BatchCoordinates at_a(args, args.a, work.batch), at_b(args, args.b, work.batch);
@@ -120,19 +107,17 @@ struct SlicedK {
                 if (lane == 0) {
                     uint64_t* full = &shared.full[ask.stage];
                     uint64_t* raw = &shared.raw[ask.stage];
-                    Stage& stage = shared.stages[ask.stage];
-                    if (kRawBytes > 0) ptx::mbarrier_arrive_expect_bytes(raw, kRawBytes);
-                    if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
-                    else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
+                    typename Operands::Stage& stage = shared.stages[ask.stage];
+                    Operands::expect(full, raw);
                     const int k = work.k_begin + asked * BK;
-                    TileA::copy(stage.a[0], map_a, A_TRANSPOSED ? raw : full, work.row, k, at_a);
-                    TileB::copy(stage.b[0], map_b, B_TRANSPOSED ? raw : full, work.col, k, at_b);
+                    Operands::copy_a(stage, map_a, full, raw, work.row, k, at_a);
+                    Operands::copy_b(stage, map_b, full, raw, work.col, k, at_b);
                 }
                 ask.advance(kProducerWarps);
                 asked += kProducerWarps;
             }
         };
-        if (kRawBytes == 0) {
+        if (!Operands::kTransposes) {
 #pragma unroll 1
             while (asked < steps) ask_next();
         } else {
@@ -141,12 +126,7 @@ struct SlicedK {
 #pragma unroll 1
             for (int step = warp; step < steps; step += kProducerWarps) {
                 ptx::mbarrier_wait(&shared.raw[turn.stage], turn.parity);
-                Stage& stage = shared.stages[turn.stage];
-                if (A_TRANSPOSED && B_TRANSPOSED) CopiedTile<BM + BN, BK, true>::transpose(stage.a[0], lane);   // B's bands follow A's
-                else if (A_TRANSPOSED) TileA::transpose(stage.a[0], lane);
-                else TileB::transpose(stage.b[0], lane);
-                ptx::fence_async_proxy();   // before TMA writes here again
-                ptx::mbarrier_arrive(&shared.full[turn.stage]);
+                Operands::transpose(shared.stages[turn.stage], &shared.full[turn.stage], lane);
                 turn.advance(kProducerWarps);
                 ask_next();
             }
@@ -155,24 +135,17 @@ struct SlicedK {
 
     // ---- compute ----
 
-    static __device__ __forceinline__ int first_row(int warp, int lane) {
-        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
-    }
-    static __device__ __forceinline__ int first_col(int warp, int lane) {
-        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
-    }
-
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
-        const int warp = thread / kWarp, lane = thread % kWarp, group = warp / kGroupWarps;
-        const int row = first_row(warp % kGroupWarps, lane), col = first_col(warp % kGroupWarps, lane);
+        const int warp = thread / kWarp, lane = thread % kWarp, group = warp / Math::kGroupWarps, in_group = warp % Math::kGroupWarps;
+        const int row = Math::first_row(in_group, lane), col = Math::first_col(in_group, lane);
         const WorkUnit work = work_of(args);
         const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
         Thread tile;
         tile.clear();
         Ring<STAGES> cursor{group, 0};
         if (group < steps)
-            multiply_stages<TileA, TileB, BK>(tile, shared, cursor, (steps - group + kGroups - 1) / kGroups, row, col, lane,
-                                              [](Ring<STAGES>& cursor) { cursor.advance(kGroups); });
+            Operands::multiply(tile, shared, cursor, (steps - group + kGroups - 1) / kGroups, row, col, lane,
+                               [](Ring<STAGES>& cursor) { cursor.advance(kGroups); });
         store(tile, args, shared, ptx::recompute(thread));
     }
 
@@ -182,11 +155,11 @@ struct SlicedK {
         ptx::named_barrier_sync(kMathBarrier, kMathThreads);   // all have read the last stages
         float4* mine = &shared.sums[thread / kGroupThreads][0][0][thread % kGroupThreads];
 #pragma unroll
-        for (int piece = 0; piece < kPieces; ++piece)
+        for (int piece = 0; piece < Thread::kPieces; ++piece)
 #pragma unroll
             for (int i = 0; i < kVector; ++i)
                 mine[(piece / kGroups * kVector + i) * kMathThreads + piece % kGroups * kGroupThreads] =
-                    tile.quad(piece / (TN / kVector) * kVector, piece % (TN / kVector) * kVector + i);
+                    tile.quad_of_piece(piece, i);
         ptx::named_barrier_sync(kMathBarrier, kMathThreads);
         const WorkUnit work = work_of(args);
         const Epilogue epilogue(args, work.batch);
@@ -209,10 +182,10 @@ struct SlicedK {
         ptx::cluster_sync();
         const int slice = static_cast<int>(ptx::cluster_rank());
         // Shares are whole warps' pieces.
-        const int last = kEach * kMathWarps * (slice + 1) / args.split_k, lane = thread % kWarp;
+        const int last = kEach * Math::kWarps * (slice + 1) / args.split_k, lane = thread % kWarp;
 #pragma unroll 1
-        for (int unit = kEach * kMathWarps * slice / args.split_k + thread / kWarp; unit < last; unit += kMathWarps) {
-            const int i = unit / kMathWarps, of = unit % kMathWarps * kWarp + lane;
+        for (int unit = kEach * Math::kWarps * slice / args.split_k + thread / kWarp; unit < last; unit += Math::kWarps) {
+            const int i = unit / Math::kWarps, of = unit % Math::kWarps * kWarp + lane;
             float4 q[kVector];
             sum_over_cluster<kVector, kMathThreads, 1>(&shared.sums[0][i][0][of], args.split_k, q);
             store_piece(args, epilogue, work, i, of, q);
@@ -233,11 +206,11 @@ struct SlicedK {
     static __device__ __forceinline__ void store_piece(const GemmArgs& args, const Epilogue& epilogue, const WorkUnit& work, int i,
                                                        int thread, const float4 (&q)[kVector]) {
         const int piece = i * kGroups + thread / kGroupThreads, warp = thread % kGroupThreads / kWarp, lane = thread % kWarp;
-        const int row = first_row(warp, lane) + Thread::row(piece / (TN / kVector) * kVector);
-        const int col = first_col(warp, lane) + Thread::col(piece % (TN / kVector) * kVector);
+        const int row = Math::first_row(warp, lane) + Thread::piece_row(piece);
+        const int col = Math::first_col(warp, lane) + Thread::piece_col(piece);
         float4 rows[kVector];
-        rows_of_transposed_piece(q, TileA::rotation(row), TileB::rotation(col), rows);
-        epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
+        Operands::rows_of(q, row, col, rows);
+        epilogue.template store_rows<typename Math::Lanes>(args, work.row + row, work.col + col, rows);
     }
 };
 

@@ -9,7 +9,8 @@
 //   slice     k is cut into slices of at most 2048, and a block works on one slice: x's part of it stays in shared memory
 //   strip     16 rows of W, by the length of the slice: two for every block at first, then from a work queue, one by one
 //   stage     256 k of a strip in the ring, a box of 32 k for each math warp: [row][k], 128 bytes (swizzled) a row
-//   lane      8 rows of x by 8 rows of W, every lane with k of its own or shared with three others: 256 FFMA to 16 reads
+//   lane      8 rows of x by 8 rows of W, every lane with k of its own or shared with three others: 256 FFMA to 16 reads, in the main
+//             loop of along_k_tile.cuh
 //
 // A producer warp asks for strips, three finisher warps end them: the math warps leave their sums and go on. Where k
 // has several slices, the sums of a strip go to the workspace, and the finisher that is the last to bring its slice adds
@@ -188,7 +189,7 @@ struct SmallM {
                     drawn = atomicAdd(strips_taken(args) + share.group, 1u);
                     if (drawn == draws - 1) strips_taken(args)[share.group] = 0;
                 }
-                strip = fixed + static_cast<int>(__shfl_sync(0xffffffffu, drawn, 0));
+                strip = fixed + static_cast<int>(__shfl_sync(kWholeWarp, drawn, 0));
             }
         }
         ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);
@@ -230,13 +231,8 @@ struct SmallM {
             tile.clear();
 #pragma unroll 1
             for (int step = 0; step < share.steps; ++step) {
-                ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-#pragma unroll 1
-                for (uint32_t turn = 0; turn < kTurns * LK * kChunk; turn += LK * kChunk)
-                    tile.multiply((x_lane + step * kMathWarps * kBoxX) ^ turn,
-                                  (w_lane + cursor.stage * kMathWarps * kBoxW) ^ turn);
-                __syncwarp();
-                if (lane == 0) ptx::mbarrier_arrive(&shared.empty[cursor.stage]);
+                tile.template multiply_stage<kTurns, LK * kChunk>(shared.full, shared.empty, cursor, x_lane, step * kMathWarps * kBoxX,
+                                                                  w_lane, cursor.stage * kMathWarps * kBoxW, 0, lane);
                 cursor.advance();
             }
             tile.pair_registers(args.m <= 0, shared.sums[0] + threadIdx.x);
@@ -245,7 +241,7 @@ struct SmallM {
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j) sums[i * TN + j] = tile.sum[i][j][0] + tile.sum[i][j][1];
+                for (int j = 0; j < TN; ++j) sums[i * TN + j] = tile.total(i, j);
             using Sum = LaneSum<TM * TN, kWarp / 2, LN * LM>;
             Sum::add(sums, lane);
             const int first = Sum::owned(lane) / TN;
@@ -310,7 +306,7 @@ struct SmallM {
             __threadfence();
             if (last) *counter = 0;
         }
-        last = __shfl_sync(0xffffffffu, last, 0);
+        last = __shfl_sync(kWholeWarp, last, 0);
         __syncwarp();   // what lane 0 may read, all may
         return last != 0;
     }

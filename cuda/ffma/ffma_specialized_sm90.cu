@@ -9,9 +9,9 @@
 // reads a step of k, 95.5 % at best (64 to 4, 94.1 %, in the smaller tile). What is then left to lose are register-bank
 // conflicts, of which ThreadTile::quad() says how the epilogue keeps them out of the main loop, and reads in clumps.
 // Operands. Producers take issue slots, too: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
-// scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile;
-// what is contiguous along k is then transposed in shared memory. There is a kernel for each of the four layouts. Any other
-// operand, a misaligned view for example, goes through the producers' registers (Loaded).
+// scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile; what is contiguous
+// along k is then transposed in shared memory. There is a kernel for each of the four layouts. Stages and main loop are those of
+// copied_stage.cuh. Any other operand, a misaligned view for example, goes through the producers' registers (Loaded).
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
 // a byte and 2 TB/s with the smaller tile.
 //
@@ -25,14 +25,14 @@
 #include "../ptx/execution.cuh"
 #include "../scheduler/stream_k.cuh"
 #include "../scheduler/tiles.cuh"
-#include "copied_tile.cuh"
-#include "lanes.cuh"
-#include "thread_tile.cuh"
+#include "copied_stage.cuh"
 #include "tile_loader.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 namespace ffma_gemm {
+
+constexpr int kStageK = 16;   // k of a stage
 
 // ---- how operands come to shared memory -------------------------------------------------------------------------
 
@@ -41,55 +41,46 @@ struct Loaded {
     static constexpr bool kCopied = false;
     static constexpr int kArrivals = 128;   // a stage is full when all producers have stored their part
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+
+    static __device__ __forceinline__ void rows_of(const float4 (&q)[kVector], int, int, float4 (&rows)[kVector]) {
+        rows_of_piece(q, rows);
+    }
 };
 
 // By TMA. An operand that is contiguous along k is transposed in shared memory.
-template <bool A_TRANSPOSED, bool B_TRANSPOSED>
-struct Copied {
+template <int BM, int BN, bool A_TRANSPOSED, bool B_TRANSPOSED>
+struct Copied : CopiedStage<BM, BN, kStageK, A_TRANSPOSED, B_TRANSPOSED> {
     static constexpr bool kCopied = true;
-    static constexpr int kArrivals = A_TRANSPOSED || B_TRANSPOSED ? kWarp : 1;   // every lane that transposed, or the one that asked
     static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
     const CUtensorMap& a;
     const CUtensorMap& b;
 
-    template <int BM, int BK>
-    static __device__ __forceinline__ int rotation_a(int row) {
-        return CopiedTile<BM, BK, A_TRANSPOSED>::rotation(row);
-    }
-    template <int BN, int BK>
-    static __device__ __forceinline__ int rotation_b(int col) {
-        return CopiedTile<BN, BK, B_TRANSPOSED>::rotation(col);
-    }
+    __device__ __forceinline__ Copied(const CUtensorMap& a, const CUtensorMap& b) : a(a), b(b) {}
 };
 
 // ---- the kernel -------------------------------------------------------------------------------------------------
 
 template <int BM, int BN, int TM, int TN, typename FEED>
 struct Specialized {
-    static constexpr int BK = 16, STAGES = 4;
-    static constexpr int LM = 8, LN = 4;
-    using Thread = ThreadTile<LM, LN, TM, TN>;
-    static constexpr int kWarpsN = BN / Thread::kWarpN;
-    static constexpr int kMathWarps = BM / Thread::kWarpM * kWarpsN;
-    static constexpr int kMathThreads = kMathWarps * kWarp;
+    static constexpr int BK = kStageK, STAGES = 4;
+    using Math = MathWarps<BM, BN, TM, TN>;
+    using Thread = typename Math::Thread;
+    static constexpr int kMathThreads = Math::kThreads;
     static constexpr int kProducers = 128;
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
     static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are redistributed
     static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
-    static constexpr int kQuads = TM * TN / kVector;   // of a thread
+    static constexpr int kQuads = Thread::kPieces * kVector;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
     using Finish = stream_k::Finish<kMathThreads, kQuads, kVector, kMathBarrier>;
     static_assert(FEED::kCopied || FEED::kArrivals == kProducers, "every producer arrives");
-    static_assert(kMathWarps == 8, "two math warpgroups share the register file with one producer warpgroup");
+    static_assert(Math::kGroups == 1, "all math warps take every stage");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
-        struct Stage {
-            float a[BK][BM];
-            float b[BK][BN];
-        } stages[STAGES];
+        Stage<BM, BN, BK> stages[STAGES];
         float4 sums[kQuads][kMathThreads];
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be transposed have arrived
         int number;                                          // that this block drew
@@ -109,7 +100,7 @@ struct Specialized {
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], FEED::kArrivals);
                 ptx::mbarrier_init(&shared.raw[stage], 1);
-                ptx::mbarrier_init(&shared.empty[stage], kMathWarps);
+                ptx::mbarrier_init(&shared.empty[stage], Math::kWarps);
             }
             ptx::fence_mbarrier_init();
         }
@@ -117,27 +108,23 @@ struct Specialized {
         if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may repack an operand
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            produce(args, shared, threadIdx.x - kMathThreads, feed);
+            if constexpr (FEED::kCopied) copy(args, shared, threadIdx.x - kMathThreads, feed);
+            else load(args, shared, threadIdx.x - kMathThreads);
         } else {
             ptx::registers_increase_to<kMathRegisters>();
             multiply(args, shared, threadIdx.x);
         }
     }
 
+    // ---- load ----
+
     // Each producer warp has a stage of the ring for itself.
-    template <bool A_TRANSPOSED, bool B_TRANSPOSED>
-    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread,
-                                                   const Copied<A_TRANSPOSED, B_TRANSPOSED>& feed) {
+    static __device__ __forceinline__ void copy(const GemmArgs& args, Shared& shared, int thread, const FEED& feed) {
         static_assert(STAGES == kProducers / kWarp, "a warp a stage");
-        using TileA = CopiedTile<BM, BK, A_TRANSPOSED>;
-        using TileB = CopiedTile<BN, BK, B_TRANSPOSED>;
-        constexpr uint32_t kBytesA = sizeof(Shared::Stage::a), kBytesB = sizeof(Shared::Stage::b);
-        constexpr uint32_t kRawBytes = (A_TRANSPOSED ? kBytesA : 0) + (B_TRANSPOSED ? kBytesB : 0);
         const int stage = thread / kWarp, lane = thread % kWarp;
         const TileGrid grid = TileGrid::of<BM, BN>(args);
         const stream_k::Schedule schedule = schedule_of(args, shared, grid);
-        float* tile_a = shared.stages[stage].a[0];
-        float* tile_b = shared.stages[stage].b[0];
+        Stage<BM, BN, BK>& tiles = shared.stages[stage];
         uint64_t* full = &shared.full[stage];
         uint64_t* raw = &shared.raw[stage];
         stream_k::Piece piece;
@@ -150,21 +137,13 @@ struct Specialized {
             for (; step < piece.end; step += STAGES) {
                 ptx::mbarrier_wait(&shared.empty[stage], parity ^ 1);   // the first round is free
                 if (lane == 0) {
-                    if (kRawBytes > 0) ptx::mbarrier_arrive_expect_bytes(raw, kRawBytes);
-                    if (kRawBytes == 0) ptx::mbarrier_arrive_expect_bytes(full, kBytesA + kBytesB);
-                    else if (kRawBytes < kBytesA + kBytesB) ptx::mbarrier_expect_bytes(full, kBytesA + kBytesB - kRawBytes);
-                    TileA::copy(tile_a, feed.a, A_TRANSPOSED ? raw : full, work.row, step * BK,
-                                BatchCoordinates(args, args.a, work.batch));
-                    TileB::copy(tile_b, feed.b, B_TRANSPOSED ? raw : full, work.col, step * BK,
-                                BatchCoordinates(args, args.b, work.batch));
+                    FEED::expect(full, raw);
+                    FEED::copy_a(tiles, feed.a, full, raw, work.row, step * BK, BatchCoordinates(args, args.a, work.batch));
+                    FEED::copy_b(tiles, feed.b, full, raw, work.col, step * BK, BatchCoordinates(args, args.b, work.batch));
                 }
-                if (kRawBytes > 0) {
+                if (FEED::kTransposes) {
                     ptx::mbarrier_wait(raw, parity);
-                    if (A_TRANSPOSED && B_TRANSPOSED) CopiedTile<BM + BN, BK, true>::transpose(tile_a, lane);   // B's bands follow A's
-                    else if (A_TRANSPOSED) TileA::transpose(tile_a, lane);
-                    else TileB::transpose(tile_b, lane);
-                    ptx::fence_async_proxy();   // before TMA writes here again
-                    ptx::mbarrier_arrive(full);
+                    FEED::transpose(tiles, full, lane);
                 }
                 parity ^= 1;
             }
@@ -172,7 +151,7 @@ struct Specialized {
         }
     }
 
-    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread, const Loaded&) {
+    static __device__ __forceinline__ void load(const GemmArgs& args, Shared& shared, int thread) {
         const int a = Source::of_a(args, 0).run, b = Source::of_b(args, 0).run;
         if (a == 0 || b == 0) {
             load<0, 0>(args, shared, thread);
@@ -217,9 +196,11 @@ struct Specialized {
         }
     }
 
+    // ---- compute ----
+
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
         const int warp = thread / kWarp, lane = thread % kWarp;
-        const int row = first_row(warp, lane), col = first_col(warp, lane);
+        const int row = Math::first_row(warp, lane), col = Math::first_col(warp, lane);
         Ring<STAGES> cursor;
         for (int number = 0;; number = ptx::recompute(number + 1)) {   // all registers but its own are the tile's
             const TileGrid grid = TileGrid::of<BM, BN>(args);
@@ -227,7 +208,10 @@ struct Specialized {
             if (!schedule_of(args, shared, grid).take(number, piece)) break;
             Thread tile;
             tile.clear();
-            accumulate(tile, shared, cursor, piece.end - piece.begin, row, col, lane, static_cast<const FEED*>(nullptr));
+            const int steps = piece.end - piece.begin;
+            if constexpr (FEED::kCopied)
+                FEED::multiply(tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
+            else multiply_loaded(tile, shared, cursor, steps, row, col, lane);
             store(tile, args, shared, ptx::recompute(number), ptx::recompute(thread));
         }
     }
@@ -237,23 +221,9 @@ struct Specialized {
         return {args, shared.number, grid.units(args), (args.k - 1) / BK + 1};
     }
 
-    // The first output of a thread in the tile.
-    static __device__ __forceinline__ int first_row(int warp, int lane) {
-        return warp / kWarpsN * Thread::kWarpM + Lanes<LM, LN>::m(lane) * kVector;
-    }
-    static __device__ __forceinline__ int first_col(int warp, int lane) {
-        return warp % kWarpsN * Thread::kWarpN + Lanes<LM, LN>::n(lane) * kVector;
-    }
-
-    template <bool A_TRANSPOSED, bool B_TRANSPOSED>
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
-                                                      int col, int lane, const Copied<A_TRANSPOSED, B_TRANSPOSED>*) {
-        multiply_stages<CopiedTile<BM, BK, A_TRANSPOSED>, CopiedTile<BN, BK, B_TRANSPOSED>, BK>(
-            tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
-    }
-
-    static __device__ __forceinline__ void accumulate(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
-                                                      int col, int lane, const Loaded*) {
+    // The main loop where the stages are as TileLoader leaves them.
+    static __device__ __forceinline__ void multiply_loaded(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
+                                                           int col, int lane) {
         ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
         tile.load(0, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
 #pragma unroll 1
@@ -278,6 +248,8 @@ struct Specialized {
         }
     }
 
+    // ---- store ----
+
     static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int number,
                                                  int thread) {
         const TileGrid grid = TileGrid::of<BM, BN>(args);
@@ -286,25 +258,20 @@ struct Specialized {
         schedule.take(number, piece);
         const Finish finish(args, schedule, piece, shared.sums, thread);
 #pragma unroll
-        for (int group = 0; group < kQuads / kVector; ++group) {
+        for (int group = 0; group < Thread::kPieces; ++group) {
             float4* place = finish.place(group);
 #pragma unroll
-            for (int i = 0; i < kVector; ++i)
-                place[i * kMathThreads] = tile.quad(group / (TN / kVector) * kVector, group % (TN / kVector) * kVector + i);
+            for (int i = 0; i < kVector; ++i) place[i * kMathThreads] = tile.quad_of_piece(group, i);
         }
         const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
         finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVector]) {
-            const int row = first_row(warp, lane) + group / (TN / kVector) * LM * kVector;
-            const int col = first_col(warp, lane) + group % (TN / kVector) * LN * kVector;
+            const int row = Math::first_row(warp, lane) + Thread::piece_row(group);
+            const int col = Math::first_col(warp, lane) + Thread::piece_col(group);
             float4 rows[kVector];
-            if constexpr (FEED::kCopied) {
-                rows_of_transposed_piece(q, FEED::template rotation_a<BM, BK>(row), FEED::template rotation_b<BN, BK>(col), rows);
-            } else {
-                rows_of_piece(q, rows);
-            }
-            epilogue.template store_rows<Lanes<LM, LN>>(args, work.row + row, work.col + col, rows);
+            FEED::rows_of(q, row, col, rows);
+            epilogue.template store_rows<typename Math::Lanes>(args, work.row + row, work.col + col, rows);
         });
     }
 };
@@ -326,14 +293,14 @@ struct Specialized {
 #define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)                                               \
     enum : int {                                                                                                    \
         NAME##_shared =                                                                                             \
-            ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>::kSharedBytes     \
+            ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<BM, BN, A_TRANSPOSED, B_TRANSPOSED>>::kSharedBytes \
     };                                                                                                              \
     extern "C" __global__ void __launch_bounds__(                                                                   \
-        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>::kThreads), 1)       \
+        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<BM, BN, A_TRANSPOSED, B_TRANSPOSED>>::kThreads), 1) \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                      \
              const __grid_constant__ CUtensorMap map_b) {                                                           \
         extern __shared__ __align__(1024) unsigned char shared_bytes[];                                             \
-        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<A_TRANSPOSED, B_TRANSPOSED>>;       \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<BM, BN, A_TRANSPOSED, B_TRANSPOSED>>; \
         Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                        \
     }
 

@@ -23,6 +23,7 @@
 // For long k and large tiles the kernels that read 16 bytes at a time stay ahead, a repack included: words cost a copy each.
 // Of 15 variants these were best for some of 142 products; two stages for 80 × 80 leave room for a fourth block.
 #include "../epilogue/epilogue.cuh"
+#include "../epilogue/partial_sums.cuh"
 #include "../ptx/cluster.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
@@ -190,15 +191,11 @@ private:
         for (int item = work.slice * kThreads + threadIdx.x; item < BM * BN; item += args.split_k * kThreads) {
             const int row = item / BN, col = item % BN;
             const float* here = sums + row * kPitchSum + col;
-            float sum = *here;
+            float sum[] = {*here};
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-            if (args.split_k > 1) {
-                sum = 0.0f;
-#pragma unroll 4
-                for (int slice = 0; slice < args.split_k; ++slice) sum += ptx::load_cluster(ptx::cluster_address(here, slice));
-            }
+            if (args.split_k > 1) sum_over_cluster<1, 1, 4>(here, args.split_k, sum);
 #endif
-            epilogue.store(args, work.row + row, work.col + col, sum);
+            epilogue.store(args, work.row + row, work.col + col, sum[0]);
         }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums

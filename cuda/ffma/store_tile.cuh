@@ -29,8 +29,7 @@ template <int THREADS, int GROUPS, int ROOM, int LM, int LN, int TM, int TN>
 __device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& tile, const GemmArgs& args, const WorkUnit& work,
                                            int group, int in_group, int row, int col, float4* room) {
     using Tile = ThreadTile<LM, LN, TM, TN>;
-    constexpr int kAcross = TN / kVector;                                    // pieces beside each other
-    constexpr int kPieces = TM / kVector * kAcross;                          // of a thread
+    constexpr int kPieces = Tile::kPieces;
     constexpr int kFit = ROOM / (THREADS * kVector * static_cast<int>(sizeof(float4)));
     constexpr int kPart = largest_part(kPieces, kFit);                    // pieces that pass at a time
     const Epilogue epilogue(args, work.batch);
@@ -40,17 +39,13 @@ __device__ __forceinline__ void store_tile(const ThreadTile<LM, LN, TM, TN>& til
     for (int first = 0; first < kPieces; first += kPart) {
         if (group == 0) {
 #pragma unroll
-            for (int v = 0; v < kPart * kVector; ++v)
-                mine[v * THREADS] =
-                    tile.quad((first + v / kVector) / kAcross * kVector, (first + v / kVector) % kAcross * kVector + v % kVector);
+            for (int v = 0; v < kPart * kVector; ++v) mine[v * THREADS] = tile.quad_of_piece(first + v / kVector, v % kVector);
         }
         // q: four columns of four rows each, as quad() transposed them.
         const auto store = [&](int piece, const float4 (&q)[kVector]) {
-            const int first_row = row + Tile::row((first + piece) / kAcross * kVector);
-            const int first_col = col + Tile::col((first + piece) % kAcross * kVector);
             float4 rows[kVector];
             rows_of_piece(q, rows);
-            epilogue.store_rows(args, first_row, first_col, rows);
+            epilogue.store_rows(args, row + Tile::piece_row(first + piece), col + Tile::piece_col(first + piece), rows);
         };
         if (GROUPS > 1) __syncthreads();   // the groups share the work
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

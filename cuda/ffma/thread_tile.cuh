@@ -78,6 +78,15 @@ struct ThreadTile {
     __device__ __forceinline__ float4 quad(int first_row, int j) const {
         return make_float4(acc[first_row + 1][j], acc[first_row][j], acc[first_row + 3][j], acc[first_row + 2][j]);
     }
+
+    // The outputs are stored in pieces of 4 × 4, which are counted along the rows. Column j of a piece, as quad() has it, and how far
+    // the piece is from the thread's first output.
+    static constexpr int kPiecesAcross = TN / kVector, kPieces = TM / kVector * kPiecesAcross;
+    __device__ __forceinline__ float4 quad_of_piece(int piece, int j) const {
+        return quad(piece / kPiecesAcross * kVector, piece % kPiecesAcross * kVector + j);
+    }
+    static __device__ __forceinline__ int piece_row(int piece) { return row(piece / kPiecesAcross * kVector); }
+    static __device__ __forceinline__ int piece_col(int piece) { return col(piece % kPiecesAcross * kVector); }
 };
 
 // A 4 × 4 piece of a thread's outputs as it left the registers: four columns, in swapped pairs as quad() made them. Back come four

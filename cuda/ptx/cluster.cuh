@@ -41,6 +41,12 @@ __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// Its two halves. What a thread wrote to the cluster's shared memory before it arrived is visible to those that have waited.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+// Arrives without a word of what was written before.
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
 // The address, as 32 bits of the cluster's shared window, of `pointer`'s counterpart in block `rank` of the cluster.
 __device__ __forceinline__ uint32_t cluster_address(const void* pointer, uint32_t rank) {
     uint32_t address;
@@ -65,7 +71,11 @@ __device__ __forceinline__ float load_cluster(uint32_t address) {
     return value;
 }
 
-// The same for 16 bytes.
+__device__ __forceinline__ void store_cluster(uint32_t address, float value) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+// Reads 16 bytes.
 __device__ __forceinline__ float4 load_cluster_vector(uint32_t address) {
     float4 value;
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"

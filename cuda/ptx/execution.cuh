@@ -29,6 +29,12 @@ __device__ __forceinline__ int recompute(int value) {
     return value;
 }
 
+// Returns its argument, which the compiler has to compute before what follows of these instructions: before a wait, and not after it.
+__device__ __forceinline__ const float* compute_now(const float* pointer) {
+    asm volatile("" : "+l"(pointer) : : "memory");
+    return pointer;
+}
+
 // ---- the kernel before on the stream (sm_90). PTX: "griddepcontrol" ------------------------------------------------
 
 // Lets the next kernel on the stream, if its launch allows that, take the places of blocks that end from now on. It has to

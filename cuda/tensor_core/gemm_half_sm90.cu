@@ -39,6 +39,8 @@
 
 #include "../epilogue/half.cuh"
 #include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
+#include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/cluster.cuh"
 #include "../ptx/copies.cuh"
@@ -52,15 +54,11 @@
 
 namespace {
 
-constexpr int BK = 64;
+using Bits = uint16_t;                       // an element
+constexpr int BK = kBox<Bits>;
 constexpr int kStepK = 16;                   // k of one wgmma
-constexpr int kLine = 128;                   // bytes of a line of a tile: the swizzle's width
-constexpr int kBox = 64;                     // rows of an MN-major box
 constexpr int kConsumerRows = 64;            // rows of R a consumer warpgroup
-constexpr int kWarpgroup = 128, kWarpgroupWarps = 4;
-constexpr int kChunk = 16;                   // bytes that the swizzle moves as one
-constexpr int kTileAlign = 1024;             // the swizzle's period
-constexpr int kRegisters = 65536;            // of a multiprocessor
+constexpr int kWarpgroupWarps = kWarpgroup / kWarp;
 constexpr int kSharedBytes = 228 * 1024;     // of a multiprocessor
 constexpr int kSharedReserved = 1024;        // of it for each block
 constexpr int kConsumerBarrier = 1, kStartBarrier = 2;
@@ -68,9 +66,6 @@ constexpr int kStagingBuffers = 2;           // of a warp
 // TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
 constexpr int kWholeRows = 8;
 constexpr int kMostStages = 12;
-
-// Orientation of an operand in memory: K-major rows, or "MN-major" (consecutive rows are neighbours).
-enum class Major { kK, kRows };
 
 template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_>
 struct Config {
@@ -92,7 +87,7 @@ struct Config {
     static_assert(!DEALS || CONSUMER_REGISTERS * CONSUMERS + PRODUCER_REGISTERS * kWarpgroup <= kRegisters,
                   "a block's registers fit into a multiprocessor");
 
-    static constexpr int R_BYTES = BM * kLine, S_BYTES = BN * kLine;
+    static constexpr int R_BYTES = BM * kTileRow, S_BYTES = BN * kTileRow;
     static constexpr int STAGE_BYTES = R_BYTES + S_BYTES;
 
     // Columns of D that are stored together. Blocks of a cluster that cuts k share the end of a tile out among them by boxes.
@@ -110,7 +105,7 @@ struct Config {
     static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
     static_assert(S_BYTES % kTileAlign == 0 && RING_BYTES % kTileAlign == 0 && BOX_BYTES % 512 == 0,
                   "every tile and box starts on a period of its swizzle");
-    static_assert((BN / PAIR) % (S_MAJOR == Major::kK ? 8 : kBox) == 0, "a block's share of S is whole boxes");
+    static_assert((BN / PAIR) % (S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>) == 0, "a block's share of S is whole boxes");
     static_assert(SWAPPED || BN % BOX == 0, "boxes do not reach into the next tile");
     static_assert(RING_BYTES >= BM * BN * 4, "the ring holds a block's sums when clusters cut k");
     static_assert(!(SWAPPED && PAIR > 1), "swapped tiles are for few rows");
@@ -118,19 +113,6 @@ struct Config {
     // Values that pass through the epilogue at a time.
     static constexpr int PART = SUMS % 32 == 0 ? 32 : SUMS % 16 == 0 ? 16 : SUMS % 8 == 0 ? 8 : 4;
     static_assert(SWAPPED || PART % (BOX / 2) == 0, "a part is whole boxes");
-};
-
-// Position in the ring, and the parity of the phase that the slot is in.
-template <int SLOTS>
-struct Ring {
-    int slot = 0;
-    uint32_t phase = 0;
-    __device__ __forceinline__ void advance() {
-        if (++slot == SLOTS) {
-            slot = 0;
-            phase ^= 1;
-        }
-    }
 };
 
 template <typename CONFIG>
@@ -204,27 +186,11 @@ struct Work {
 
 // ---- load ------------------------------------------------------------------------------------------------------
 
-// One operand's part of a stage: `ROWS` rows from `row`, 64 of k. SHARED_BY blocks receive it.
-template <Major MAJOR, int ROWS, int SHARED_BY>
-__device__ __forceinline__ void load_tile(char* tile, const CUtensorMap& map, uint64_t* full, int row, int k,
-                                          const BatchCoordinates& at) {
-    constexpr uint16_t kAll = (1 << SHARED_BY) - 1;
-    constexpr int kBoxRows = MAJOR == Major::kK ? ROWS : kBox;
-#pragma unroll
-    for (int first = 0; first < ROWS; first += kBoxRows) {
-        const int x = MAJOR == Major::kK ? k : row + first, y = MAJOR == Major::kK ? row + first : k;
-        if constexpr (SHARED_BY == 1) {
-            ptx::tma_load_5d(tile + first * kLine, &map, full, x, y, at.x, at.y, at.z);
-        } else {
-            ptx::tma_load_5d_multicast(tile + first * kLine, &map, full, kAll, x, y, at.x, at.y, at.z);
-        }
-    }
-}
-
 template <typename CONFIG>
 __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& r_map, const CUtensorMap& s_map,
                                         const Shared<CONFIG>& shared, Work<CONFIG> work) {
     constexpr int kShare = CONFIG::BN / CONFIG::PAIR;
+    constexpr uint16_t kAll = (1 << CONFIG::PAIR) - 1;   // blocks that receive S
     const int share = CONFIG::PAIR > 1 ? work.rank * kShare : 0;
     const GemmOperand& r = CONFIG::SWAPPED ? args.b : args.a;
     const GemmOperand& s = CONFIG::SWAPPED ? args.a : args.b;
@@ -234,12 +200,12 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
         work.locate(row_r, row_s, batch);
         const BatchCoordinates br(args, r, batch), bs(args, s, batch);
         for (int k = work.k_begin; k < work.k_end; k += BK) {
-            ptx::mbarrier_wait(shared.empty(ring.slot), ring.phase ^ 1);
-            uint64_t* full = shared.full(ring.slot);
+            ptx::mbarrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
+            uint64_t* full = shared.full(ring.stage);
             ptx::mbarrier_arrive_expect_bytes(full, CONFIG::STAGE_BYTES);
-            load_tile<CONFIG::R_MAJOR, CONFIG::BM, 1>(shared.r(ring.slot), r_map, full, row_r, k, br);
-            load_tile<CONFIG::S_MAJOR, kShare, CONFIG::PAIR>(shared.s(ring.slot) + share * kLine, s_map, full, row_s + share,
-                                                             k, bs);
+            load_tile<Bits, CONFIG::R_MAJOR, CONFIG::BM, false>(shared.r(ring.stage), r_map, full, kAll, row_r, k, br);
+            load_tile<Bits, CONFIG::S_MAJOR, kShare, (CONFIG::PAIR > 1)>(shared.s(ring.stage) + share * kTileRow, s_map, full, kAll,
+                                                                         row_s + share, k, bs);
             ring.advance();
         }
     }
@@ -255,7 +221,7 @@ __device__ __forceinline__ uint64_t descriptor(const char* tile) {
 
 // From one step of k to the next, in the descriptor's unit of 16 bytes.
 template <Major MAJOR>
-constexpr uint64_t kStepOf = (MAJOR == Major::kK ? kStepK * 2 : kStepK * kLine) / kChunk;
+constexpr uint64_t kStepOf = (MAJOR == Major::kK ? kStepK * 2 : kStepK * kTileRow) / kChunk;
 
 template <typename CONFIG>
 struct Consumer {
@@ -266,7 +232,7 @@ struct Consumer {
     int lane;
 
     __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, int warp, int lane_) : shared(shared_), lane(lane_) {
-        r = descriptor<CONFIG::R_MAJOR>(shared.r(0) + warp / kWarpgroupWarps * kConsumerRows * kLine);
+        r = descriptor<CONFIG::R_MAJOR>(shared.r(0) + warp / kWarpgroupWarps * kConsumerRows * kTileRow);
         s = descriptor<CONFIG::S_MAJOR>(shared.s(0));
         emptied = CONFIG::PAIR > 1 && lane < CONFIG::PAIR ? ptx::cluster_address(shared.empty(0), lane) : 0;
     }
@@ -290,8 +256,8 @@ struct Consumer {
         int before = 0;
 #pragma unroll 1
         for (int stage = 0; stage < stages; ++stage) {
-            ptx::mbarrier_wait(shared.full(ring.slot), ring.phase);
-            const uint64_t at = ring.slot * (CONFIG::STAGE_BYTES / kChunk);
+            ptx::mbarrier_wait(shared.full(ring.stage), ring.parity);
+            const uint64_t at = ring.stage * (CONFIG::STAGE_BYTES / kChunk);
             ptx::wgmma_fence();
 #pragma unroll
             for (int step = 0; step < BK / kStepK; ++step) {
@@ -301,7 +267,7 @@ struct Consumer {
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
             if (stage > 0) release(before);
-            before = ring.slot;
+            before = ring.stage;
             ring.advance();
         }
         ptx::wgmma_wait<0>();
@@ -358,7 +324,7 @@ private:
     __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT], int first) {
         constexpr int kRowBytes = CONFIG::BOX * 2, kChunks = kRowBytes / kChunk;
         const uint32_t staging = shared.staging(warp, buffer);
-        const int line = lane % kFragmentRows, half = lane / kFragmentRows, permuted = line * kRowBytes / kLine % kChunks;
+        const int line = lane % kFragmentRows, half = lane / kFragmentRows, permuted = line * kRowBytes / kTileRow % kChunks;
         if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
         __syncwarp();
 #pragma unroll
@@ -412,7 +378,7 @@ template <typename CONFIG>
 __device__ __forceinline__ void reduce_and_finish(const GemmArgs& args, const Shared<CONFIG>& shared, Output<CONFIG>& output,
                                                   int rank, int row_r, int row_s, int batch,
                                                   const float (&sum)[CONFIG::SUMS]) {
-    constexpr int kVector = 4, kShare = CONFIG::SWAPPED ? 1 : CONFIG::BOX / kFragmentColumns;   // in vectors of 8 rows of S
+    constexpr int kShare = CONFIG::SWAPPED ? 1 : CONFIG::BOX / kFragmentColumns;   // in vectors of 8 rows of S
     ptx::named_barrier_sync(kConsumerBarrier, CONFIG::CONSUMERS);   // the other warpgroup may still read the ring
     float4* mine = reinterpret_cast<float4*>(shared.base) + ptx::recompute(threadIdx.x);
 #pragma unroll

@@ -162,22 +162,33 @@ const FFMA: KernelSpec = KernelSpec {
     ..PRODUCTION
 };
 
+/// One tile a block.
+const TILED: KernelSpec = KernelSpec {
+    file: "ffma/ffma_tiled",
+    summary: "FP32 multiply-adds, any layout",
+    pdl: true,
+    ..FFMA
+};
+
 /// Double-buffered, through registers. Sliced-K: so many groups of warps share the k of a stage.
-pub(super) const fn tiled(name: &'static str, block: [u32; 3], thread: [u32; 2], groups: u32) -> KernelSpec {
-    let tile = tile(block, NO_WARPS, thread, 2);
+pub(super) const fn tiled(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    groups: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, 2);
     KernelSpec {
         name,
-        file: "ffma/ffma_tiled",
-        summary: "FP32 multiply-adds, any layout",
         tile,
         threads: groups * derived::threads(&tile),
         partial_sums: groups,
-        pdl: true,
-        ..FFMA
+        ..TILED
     }
 }
 
-/// By asynchronous copies, some stages ahead.
+/// The same by asynchronous copies, some stages ahead.
 pub(super) const fn pipelined(
     name: &'static str,
     block: [u32; 3],
@@ -188,13 +199,11 @@ pub(super) const fn pipelined(
     let tile = tile(block, warp, thread, stages);
     KernelSpec {
         name,
-        file: "ffma/ffma_pipelined",
         summary: "FP32 multiply-adds, any layout, asynchronous copies",
         tile,
         threads: derived::threads(&tile),
         dynamic_shared: derived::pipelined(&tile),
-        pdl: true,
-        ..FFMA
+        ..TILED
     }
 }
 
@@ -414,9 +423,13 @@ const fn few_cols(name: &'static str, block: [u32; 2], warps: u32, a: &'static [
     }
 }
 
-/// At most BM rows of A; B is stored transposed, so that BN dot products run along k. Tile `[BM, BN]`, then warps.
-pub(super) const fn dot_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
-    few_rows(name, block, warps, ALONG_COLS)
+/// At most BM rows of A; B is stored transposed, so that BN dot products run along k, BK of it in a turn. Tile `[BM, BN, BK]`, then
+/// warps.
+pub(super) const fn dot_rows(name: &'static str, [bm, bn, bk]: [u32; 3], warps: u32) -> KernelSpec {
+    KernelSpec {
+        tile: tile([bm, bn, bk], NO_WARPS, NO_THREADS, 1),
+        ..few_rows(name, [bm, bn], warps, ALONG_COLS)
+    }
 }
 
 /// One matrix, at most BM rows of A; B is stored transposed, and blocks that stay stream it in groups of BN lines, BK of k at a time. Tile
@@ -446,14 +459,44 @@ pub(super) const fn stream(
     }
 }
 
+/// One matrix, at most BM rows of A; B is stored transposed, and a block asks for all that it needs of both at once. k is cut across a
+/// cluster where there are few columns. Tile `[BM, BN]`, then lanes of a warp along k and along the rows, and warps, which share k.
+pub(super) const fn at_once(
+    name: &'static str,
+    [bm, bn]: [u32; 2],
+    [lanes_k, lanes_m]: [u32; 2],
+    warps: u32,
+) -> KernelSpec {
+    let lanes_n = derived::WARP / lanes_k / lanes_m;
+    let k = warps * lanes_k * GEMV_K;
+    KernelSpec {
+        file: "gemv/few_rows",
+        summary: "a few rows of A, B in the L2: one round trip",
+        tile: tile([bm, bn, k], NO_WARPS, [bm / lanes_m, bn / lanes_n], 1),
+        partial_sums: warps * lanes_k,
+        split_k: SplitK::Cluster,
+        needs: Needs {
+            a: &[Access::RowVector],
+            b: &[Access::ColVector],
+            max_m: bm,
+            max_batch: 1,
+            ..Needs::ANY
+        },
+        ..gemv(name, [bm, bn], warps)
+    }
+}
+
 /// At most BM rows of A; rows of B are scaled and added up.
 pub(super) const fn axpy_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     few_rows(name, block, warps, ALONG_ROWS)
 }
 
-/// At most BN columns of B; BM dot products run along k, with columns of B kept in registers, or (`panel`) in shared memory.
-pub(super) const fn dot_cols(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
-    few_cols(name, block, warps, ALONG_ROWS)
+/// At most BN columns of B; rows of A run along k, BK of it in a turn. Tile `[BM, BN, BK]`, then warps.
+pub(super) const fn dot_cols(name: &'static str, [bm, bn, bk]: [u32; 3], warps: u32) -> KernelSpec {
+    KernelSpec {
+        tile: tile([bm, bn, bk], NO_WARPS, NO_THREADS, 1),
+        ..few_cols(name, [bm, bn], warps, ALONG_ROWS)
+    }
 }
 
 /// At most BN columns of B; A is stored transposed, and its columns are scaled and added up.

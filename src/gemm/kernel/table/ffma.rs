@@ -5,15 +5,15 @@ use super::families::{pipelined, tiled, words};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
-    // name, [BM, BN, BK], [TM, TN], groups of warps that share k
-    tiled("ffma_128x256", [128, 256, 16], [8, 16], 1),
-    tiled("ffma_64x128",  [64, 128, 16],  [8, 8],  1),
-    tiled("ffma_64x64",   [64, 64, 32],   [8, 8],  2),
-    tiled("ffma_32x128",  [32, 128, 32],  [8, 8],  2),
-    tiled("ffma_32x64",   [32, 64, 32],   [8, 8],  2),
-    tiled("ffma_16x128",  [16, 128, 32],  [8, 8],  4),
-    tiled("ffma_32x32",   [32, 32, 32],   [4, 8],  2),
-    tiled("ffma_128x32",  [128, 32, 32],  [4, 8],  1),
+    // name, [BM, BN, BK], [WM, WN], [TM, TN], groups of warps that share k
+    tiled("ffma_128x256", [128, 256, 16], [64, 64],  [8, 16], 1),
+    tiled("ffma_64x128",  [64, 128, 16],  [64, 32],  [8, 8],  1),
+    tiled("ffma_64x64",   [64, 64, 32],   [64, 32],  [8, 8],  2),
+    tiled("ffma_32x128",  [32, 128, 32],  [32, 64],  [8, 8],  2),
+    tiled("ffma_32x64",   [32, 64, 32],   [32, 64],  [8, 8],  2),
+    tiled("ffma_16x128",  [16, 128, 32],  [16, 128], [8, 8],  4),
+    tiled("ffma_32x32",   [32, 32, 32],   [32, 32],  [4, 8],  2),
+    tiled("ffma_128x32",  [128, 32, 32],  [32, 32],  [4, 8],  1),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
     // (64 × 128 is for GPUs other than Hopper's; there other kernels are faster.)
