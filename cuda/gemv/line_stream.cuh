@@ -18,7 +18,8 @@ namespace line_stream {
 
 // Lines whose sums gather.
 constexpr int kGatheredLines = 64;
-// Bytes of a multiprocessor's first lines that the L2 fetches ahead. Twice as many bring nothing on an H200, four times as many cost time.
+// Bytes of a multiprocessor's first lines that the L2 fetches ahead. Twice as many cost a step of a decoder 3 % on an H200, also where the
+// kernel before leaves memory idle.
 constexpr int kAheadBytes = 32 * 1024;
 constexpr int kAheadPiece = 1024;   // bytes that a thread asks for
 

@@ -51,6 +51,7 @@ struct ThinUnit {
 // its rows allow that.
 template <int VECTORS, int LINES, int PITCH, int THREADS, bool SWAPPED>
 __device__ __forceinline__ void store_thin(const GemmArgs& args, const ThinUnit& unit, const float* sums) {
+    // Like sum_over_cluster(), with which the compiler arranges the kernels' code otherwise.
     const auto sum_of = [&](int at) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (args.split_k > 1) {

@@ -241,6 +241,28 @@ impl KernelSpec {
         self.pdl || self.tma_boxes.is_some()
     }
 
+    /// Whether the lanes of a warp share k and read operands straight into registers, as those for matrices and few vectors do.
+    pub const fn lanes_share_k(&self) -> bool {
+        matches!(self.arithmetic, Arithmetic::Ffma) && self.partial_sums > 1 && self.tile.tm * self.tile.tn == 1
+    }
+
+    /// Of a kernel whose lanes share k: the order in which it reads vectors of the operand that it takes in any order, which is
+    /// that of the other operand. `None` where either order is the same to it.
+    pub const fn vector_order(&self, side: Side) -> Option<Access> {
+        if !self.lanes_share_k() {
+            return None;
+        }
+        let (own, other) = match side {
+            Side::M => (self.needs.a, self.needs.b),
+            Side::N => (self.needs.b, self.needs.a),
+        };
+        match (own, other) {
+            ([], [Access::ColVector, ..]) => Some(Access::RowVector),
+            ([], [Access::RowVector, ..]) => Some(Access::ColVector),
+            _ => None,
+        }
+    }
+
     /// Tiles along rows and along columns of one matrix of `problem`.
     pub const fn tiles(&self, problem: &GemmProblem) -> [usize; 2] {
         [

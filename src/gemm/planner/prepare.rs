@@ -2,7 +2,7 @@
 //! otherwise: transposed, so that TMA finds k adjacent, or with rows that start on 16 bytes. The crate's own
 //! transpositions and copies write them into the workspace of the launch. As plain data, like the plan.
 
-use crate::gemm::kernel::spec::KernelSpec;
+use crate::gemm::kernel::spec::{KernelSpec, Side};
 use crate::gemm::operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::{FoldedProblem, GemmProblem};
 use crate::transpose::{Axis, TransposeProblem};
@@ -52,11 +52,11 @@ pub fn offer(spec: &KernelSpec, problem: &FoldedProblem) -> Option<(FoldedProble
     let mut repacks = [None; 2];
     let accesses = problem.accesses();
     let operands = [
-        (&mut a, accesses.a, problem.types.a, spec.needs.a, [m, k]),
-        (&mut b, accesses.b, problem.types.b, spec.needs.b, [k, n]),
+        (&mut a, accesses.a, problem.types.a, spec.needs.a, [m, k], Side::M),
+        (&mut b, accesses.b, problem.types.b, spec.needs.b, [k, n], Side::N),
     ];
-    for ((layout, access, dtype, needs, size), repack) in operands.into_iter().zip(&mut repacks) {
-        if let Some(order) = wanted(access, needs) {
+    for ((layout, access, dtype, needs, size, side), repack) in operands.into_iter().zip(&mut repacks) {
+        if let Some(order) = wanted(access, needs, spec.vector_order(side)) {
             let written = match Repack::new(*layout, dtype, order, size, problem) {
                 Some(written) => written,
                 // A kernel that takes anything takes this operand in place.
@@ -75,8 +75,13 @@ pub fn offer(spec: &KernelSpec, problem: &FoldedProblem) -> Option<(FoldedProble
 }
 
 /// The order in which an operand should be written for a kernel with these needs, if at all.
-fn wanted(access: Access, needs: &[Access]) -> Option<Order> {
+fn wanted(access: Access, needs: &[Access], vector_order: Option<Access>) -> Option<Order> {
     match (needs, access) {
+        ([], access) if vector_order.is_some() => match vector_order {
+            order if order == Some(access) => None,
+            Some(Access::ColVector) => Some(Order::Columns),
+            _ => Some(Order::Rows),
+        },
         // Kernels that take anything read vectors faster than single elements.
         ([], Access::RowVector | Access::ColVector) => None,
         ([], Access::ColScalar) => Some(Order::Columns),

@@ -2,9 +2,10 @@
 //! they can against the fastest plans (1 to 2 % on average there); a predicted time itself may be off by a fifth.
 //!
 //! That was before the model knew of further waves, ragged rows and the L2: these say nothing of them (`wave_us` is `setup_us`, the
-//! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_` and `ffma_words_` kernels are fitted to an H200's times under this
-//! model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's. Batches, blocks beside each other and memory's start were not
-//! known either; every kernel that reads by TMA has one `cut_us`.
+//! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `gemv_dot_`, `gemv_panel_` and `gemv_stream_`
+//! kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's. Batches, blocks beside each other and memory's start were not
+//! known either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious
+//! predictions.
 
 use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 
@@ -40,26 +41,28 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("sgemm_13_warp_tiled_128x128", KernelCost { full: 0.67, solo: 0.402, resident: 2, setup_us: 4.0, wave_us: 4.0, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("sgemm_14_async_pipelined", KernelCost { full: 0.6, solo: 0.6, resident: 1, setup_us: 4.5, wave_us: 4.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("sgemm_14_async_pipelined_128x128", KernelCost { full: 0.54, solo: 0.407, resident: 2, setup_us: 8.0, wave_us: 8.0, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_m1", KernelCost { full: 0.04, solo: 0.015, resident: 8, setup_us: 1.0, wave_us: 1.0, bandwidth: 0.9, single_elements: 0.376, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_m2", KernelCost { full: 0.08, solo: 0.03, resident: 8, setup_us: 1.0, wave_us: 1.0, bandwidth: 0.9, single_elements: 0.33, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_m4", KernelCost { full: 0.18, solo: 0.07, resident: 3, setup_us: 1.5, wave_us: 1.5, bandwidth: 0.9, single_elements: 0.741, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_m8", KernelCost { full: 0.4, solo: 0.06, resident: 8, setup_us: 2.5, wave_us: 2.5, bandwidth: 0.85, single_elements: 0.492, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_m8_deep", KernelCost { full: 0.22, solo: 0.072, resident: 3, setup_us: 2.0, wave_us: 2.0, bandwidth: 0.8, single_elements: 0.383, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_m1", KernelCost { full: 0.055, solo: 0.055, resident: 1, setup_us: 1.2, wave_us: 1.2, bandwidth: 0.87, single_elements: 0.251, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_m2", KernelCost { full: 0.104, solo: 0.104, resident: 1, setup_us: 1.25, wave_us: 1.25, bandwidth: 0.87, single_elements: 0.376, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_m4", KernelCost { full: 0.19, solo: 0.19, resident: 1, setup_us: 1.45, wave_us: 1.45, bandwidth: 0.87, single_elements: 0.379, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_m8", KernelCost { full: 0.275, solo: 0.275, resident: 1, setup_us: 1.95, wave_us: 1.95, bandwidth: 0.85, single_elements: 0.415, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_n1", KernelCost { full: 0.04, solo: 0.015, resident: 4, setup_us: 1.5, wave_us: 1.5, bandwidth: 0.9, single_elements: 0.298, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_n2", KernelCost { full: 0.06, solo: 0.03, resident: 4, setup_us: 2.0, wave_us: 2.0, bandwidth: 0.9, single_elements: 0.225, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_n4", KernelCost { full: 0.14, solo: 0.053, resident: 4, setup_us: 1.5, wave_us: 1.5, bandwidth: 0.9, single_elements: 0.353, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_dot_n8", KernelCost { full: 0.22, solo: 0.22, resident: 4, setup_us: 2.0, wave_us: 2.0, bandwidth: 0.85, single_elements: 0.349, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_n1", KernelCost { full: 0.055, solo: 0.055, resident: 1, setup_us: 1.2, wave_us: 1.2, bandwidth: 0.87, single_elements: 0.273, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_n2", KernelCost { full: 0.104, solo: 0.104, resident: 1, setup_us: 1.25, wave_us: 1.25, bandwidth: 0.87, single_elements: 0.27, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_n4", KernelCost { full: 0.19, solo: 0.19, resident: 1, setup_us: 1.45, wave_us: 1.45, bandwidth: 0.87, single_elements: 0.275, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_axpy_n8", KernelCost { full: 0.275, solo: 0.275, resident: 1, setup_us: 1.95, wave_us: 1.95, bandwidth: 0.85, single_elements: 0.278, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_panel_n16", KernelCost { full: 0.4, solo: 0.4, resident: 1, setup_us: 3.5, wave_us: 3.5, bandwidth: 0.75, single_elements: 0.276, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("gemv_stream_m1_k1024", KernelCost { full: 0.3, solo: 0.0268, resident: 4, setup_us: 0.701, wave_us: 0.0123, bandwidth: 1.05, single_elements: 0.0, ragged_us: 0.0, batch_us: 0.2, beside_us: 0.0848, cut_us: 0.2 }),
-    ("gemv_stream_m1_k2048", KernelCost { full: 0.3, solo: 0.103, resident: 2, setup_us: 0.997, wave_us: 0.47, bandwidth: 1.04, single_elements: 0.0, ragged_us: 0.0, batch_us: 0.2, beside_us: 0.0965, cut_us: 0.2 }),
+    ("gemv_dot_m1", KernelCost { full: 0.0989, solo: 0.0189, resident: 8, setup_us: 0.343, wave_us: 0.663, bandwidth: 0.9, single_elements: 0.611, ragged_us: 0.556, batch_us: 0.145, beside_us: 0.185, cut_us: 0.2 }),
+    ("gemv_dot_m2", KernelCost { full: 0.25, solo: 0.03, resident: 8, setup_us: 0.599, wave_us: 0.694, bandwidth: 0.9, single_elements: 0.229, ragged_us: 0.0668, batch_us: 0.593, beside_us: 0.107, cut_us: 0.2 }),
+    ("gemv_dot_m4", KernelCost { full: 0.262, solo: 0.109, resident: 3, setup_us: 0.719, wave_us: 0.813, bandwidth: 0.9, single_elements: 0.708, ragged_us: 0.073, batch_us: 0.655, beside_us: 0.416, cut_us: 0.2 }),
+    ("gemv_dot_m8", KernelCost { full: 0.446, solo: 0.0526, resident: 8, setup_us: 0.411, wave_us: 0.762, bandwidth: 0.85, single_elements: 0.981, ragged_us: 0.0575, batch_us: 0.591, beside_us: 0.136, cut_us: 0.2 }),
+    ("gemv_dot_m8_deep", KernelCost { full: 0.483, solo: 0.123, resident: 3, setup_us: 0.972, wave_us: 0.963, bandwidth: 0.8, single_elements: 0.541, ragged_us: 0.108, batch_us: 0.759, beside_us: 0.234, cut_us: 0.2 }),
+    ("gemv_dot_n1", KernelCost { full: 0.14, solo: 0.0555, resident: 4, setup_us: 0.661, wave_us: 1.26, bandwidth: 0.9, single_elements: 0.237, ragged_us: 0.0109, batch_us: 0.549, beside_us: 0.102, cut_us: 0.2 }),
+    ("gemv_dot_n2", KernelCost { full: 0.191, solo: 0.0733, resident: 4, setup_us: 0.708, wave_us: 1.03, bandwidth: 0.9, single_elements: 0.151, ragged_us: 0.0104, batch_us: 0.55, beside_us: 0.1, cut_us: 0.2 }),
+    ("gemv_dot_n4", KernelCost { full: 0.244, solo: 0.0951, resident: 4, setup_us: 0.576, wave_us: 1.08, bandwidth: 0.9, single_elements: 0.559, ragged_us: 0.016, batch_us: 0.712, beside_us: 0.107, cut_us: 0.2 }),
+    ("gemv_dot_n8", KernelCost { full: 0.554, solo: 0.147, resident: 3, setup_us: 0.669, wave_us: 1.35, bandwidth: 0.85, single_elements: 0.542, ragged_us: 0.01, batch_us: 0.659, beside_us: 0.105, cut_us: 0.2 }),
+    ("gemv_panel_n16", KernelCost { full: 0.382, solo: 0.382, resident: 1, setup_us: 4.51, wave_us: 3.17, bandwidth: 0.75, single_elements: 0.244, ragged_us: 0.0668, batch_us: 0.216, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_m1", KernelCost { full: 0.121, solo: 0.121, resident: 1, setup_us: 1.13, wave_us: 1.93, bandwidth: 0.87, single_elements: 0.306, ragged_us: 0.165, batch_us: 0.389, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_m2", KernelCost { full: 0.248, solo: 0.248, resident: 1, setup_us: 1.19, wave_us: 2.03, bandwidth: 0.87, single_elements: 0.645, ragged_us: 0.0569, batch_us: 0.548, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_m4", KernelCost { full: 0.286, solo: 0.286, resident: 1, setup_us: 1.27, wave_us: 1.59, bandwidth: 0.87, single_elements: 0.677, ragged_us: 0.196, batch_us: 0.736, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_m8", KernelCost { full: 0.392, solo: 0.392, resident: 1, setup_us: 1.52, wave_us: 1.68, bandwidth: 0.85, single_elements: 0.719, ragged_us: 0.0103, batch_us: 1.14, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_n1", KernelCost { full: 0.0683, solo: 0.0683, resident: 1, setup_us: 1.13, wave_us: 1.32, bandwidth: 0.87, single_elements: 0.243, ragged_us: 0.0104, batch_us: 0.187, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_n2", KernelCost { full: 0.131, solo: 0.131, resident: 1, setup_us: 1.28, wave_us: 1.28, bandwidth: 0.87, single_elements: 0.23, ragged_us: 0.01, batch_us: 0.192, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_n4", KernelCost { full: 0.179, solo: 0.179, resident: 1, setup_us: 1.37, wave_us: 1.69, bandwidth: 0.87, single_elements: 0.198, ragged_us: 0.0259, batch_us: 0.229, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_axpy_n8", KernelCost { full: 0.229, solo: 0.229, resident: 1, setup_us: 1.48, wave_us: 2.06, bandwidth: 0.85, single_elements: 0.221, ragged_us: 0.0396, batch_us: 0.242, beside_us: 0.0, cut_us: 0.2 }),
+    ("gemv_stream_m1_k1024", KernelCost { full: 0.3, solo: 0.0197, resident: 4, setup_us: 0.896, wave_us: 0.0124, bandwidth: 1.05, single_elements: 0.0, ragged_us: 0.0, batch_us: 0.2, beside_us: 0.084, cut_us: 0.2 }),
+    ("gemv_stream_m1_k2048", KernelCost { full: 0.3, solo: 0.0471, resident: 2, setup_us: 1.14, wave_us: 0.248, bandwidth: 1.04, single_elements: 0.0, ragged_us: 0.0, batch_us: 0.2, beside_us: 0.091, cut_us: 0.2 }),
+    ("few_rows_16x8", KernelCost { full: 0.4, solo: 0.3, resident: 2, setup_us: 3.5, wave_us: 3.5, bandwidth: 0.6, single_elements: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
+    ("few_rows_16x12", KernelCost { full: 0.35, solo: 0.35, resident: 1, setup_us: 3.7, wave_us: 3.7, bandwidth: 0.6, single_elements: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("thin_axpy_4x128", KernelCost { full: 0.217, solo: 0.0956, resident: 3, setup_us: 1.32, wave_us: 1.6, bandwidth: 0.881, single_elements: 0.01, ragged_us: 0.0703, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("thin_axpy_8x32", KernelCost { full: 0.204, solo: 0.142, resident: 2, setup_us: 1.75, wave_us: 5.05, bandwidth: 0.586, single_elements: 0.01, ragged_us: 0.0438, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("thin_axpy_8x64", KernelCost { full: 0.341, solo: 0.0979, resident: 4, setup_us: 1.37, wave_us: 2.52, bandwidth: 0.65, single_elements: 0.0, ragged_us: 0.198, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),

@@ -1,35 +1,41 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{axpy_cols, axpy_rows, dot_cols, dot_rows, stream};
+use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, stream};
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
 use crate::gemm::operands::DType::F32;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
+    // name, [BM, BN, BK], warps
+    dot_rows("gemv_dot_m1",       [1, 2, 1536],  6),
+    dot_rows("gemv_dot_m2",       [2, 2, 1024],  4),
+    dot_rows("gemv_dot_m4",       [4, 4, 1024],  8),
+    dot_rows("gemv_dot_m8",       [8, 4, 256],   2),
+    dot_rows("gemv_dot_m8_deep",  [8, 2, 1024],  8),
+    dot_cols("gemv_dot_n1",       [4, 1, 2048],  4),
+    dot_cols("gemv_dot_n2",       [4, 2, 2048],  4),
+    dot_cols("gemv_dot_n4",       [4, 4, 1024],  4),
+    dot_cols("gemv_dot_n8",       [4, 8, 1024],  4),
+    dot_cols("gemv_panel_n16",    [32, 16, 512], 16),
+
     // name, [BM, BN], warps
-    dot_rows("gemv_dot_m1",       [1, 2],   6),
-    dot_rows("gemv_dot_m2",       [2, 2],   4),
-    dot_rows("gemv_dot_m4",       [4, 4],   8),
-    dot_rows("gemv_dot_m8",       [8, 4],   2),
-    dot_rows("gemv_dot_m8_deep",  [8, 2],   8),
     axpy_rows("gemv_axpy_m1",     [1, 32],  16),
     axpy_rows("gemv_axpy_m2",     [2, 32],  16),
     axpy_rows("gemv_axpy_m4",     [4, 32],  16),
     axpy_rows("gemv_axpy_m8",     [8, 32],  16),
-    dot_cols("gemv_dot_n1",       [4, 1],   4),
-    dot_cols("gemv_dot_n2",       [4, 2],   4),
-    dot_cols("gemv_dot_n4",       [4, 4],   4),
-    dot_cols("gemv_dot_n8",       [4, 8],   4),
     axpy_cols("gemv_axpy_n1",     [32, 1],  16),
     axpy_cols("gemv_axpy_n2",     [32, 2],  16),
     axpy_cols("gemv_axpy_n4",     [32, 4],  16),
     axpy_cols("gemv_axpy_n8",     [32, 8],  16),
-    dot_cols("gemv_panel_n16",    [32, 16], 16),
 
     // name, type, [BM, BN, BK], warps, blocks a multiprocessor
     stream("gemv_stream_m1_k1024", F32, [1, 4, 1024], 4, 4).spills(&[90]),
     stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
+
+    // name, [BM, BN], lanes along k and rows, warps
+    at_once("few_rows_16x8",  [16, 8],  [8, 2], 4),
+    at_once("few_rows_16x12", [16, 12], [8, 2], 4),
 
     // name, [BM, BN], warps
     thin_axpy_rows("thin_axpy_4x128", [4, 128], 8),
