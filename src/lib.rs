@@ -20,6 +20,8 @@ pub mod matmul_override;
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]
 mod plan_cache;
+#[doc(hidden)]
+pub mod rowwise;
 mod served;
 #[doc(hidden)]
 pub mod settings;

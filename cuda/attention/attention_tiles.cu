@@ -112,6 +112,18 @@ __device__ __forceinline__ void stage(float (&to)[ROWS][PITCH], const typename T
     }
 }
 
+// Closes the group of copies that were asked for since the last one. Numbers of 16 bits have arrived when stage() returns.
+template <typename TILE>
+__device__ __forceinline__ void commit() {
+    if constexpr (TILE::TYPE == Type::kF32) ptx::cp_async_commit();
+}
+
+// Waits for all groups but the last.
+template <typename TILE>
+__device__ __forceinline__ void wait_for_all_but_the_last() {
+    if constexpr (TILE::TYPE == Type::kF32) ptx::cp_async_wait<1>();
+}
+
 template <int COUNT>
 __device__ __forceinline__ void read(float (&to)[COUNT], const float* from) {
     if constexpr (COUNT == kVector) {
@@ -270,9 +282,9 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, typename TILE:
     ptx::let_next_kernel_start();
     stage<TILE>(shared.query, query, args.query.row_stride, first_row, args.queries, args.width);
     stage<TILE>(shared.key, key, args.key.row_stride, 0, args.keys, args.width);
-    ptx::cp_async_commit();
+    commit<TILE>();
     stage<TILE>(shared.value, value, args.value.row_stride, 0, args.keys, args.value_width);
-    ptx::cp_async_commit();
+    commit<TILE>();
 
     State<TILE> state;
 #pragma unroll 1
@@ -280,23 +292,23 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, typename TILE:
         const int next = first + TILE::BN;
         Scores<TILE> masks, scores = {};
         load_mask<TILE>(args, mask, first_row, first, masks);
-        ptx::cp_async_wait<1>();   // K is here, V may be under way
+        wait_for_all_but_the_last<TILE>();   // K is here, V may be under way
         __syncthreads();
         multiply_keys<TILE>(shared, scores);
         __syncthreads();           // nobody reads K any more
         if (next < args.keys) stage<TILE>(shared.key, key, args.key.row_stride, next, args.keys, args.width);
-        ptx::cp_async_commit();
+        commit<TILE>();
 #pragma unroll
         for (int i = 0; i < TILE::TM; ++i)
 #pragma unroll
             for (int j = 0; j < TILE::TN; ++j) scores[i][j] = fmaf(scores[i][j], args.scale, masks[i][j]);
         state.weigh(scores, shared);
-        ptx::cp_async_wait<1>();   // V is here, the next K may be under way
+        wait_for_all_but_the_last<TILE>();   // V is here, the next K may be under way
         __syncthreads();
         state.multiply_values(shared);
         __syncthreads();           // nobody reads V or weights any more
         if (next < args.keys) stage<TILE>(shared.value, value, args.value.row_stride, next, args.keys, args.value_width);
-        ptx::cp_async_commit();
+        commit<TILE>();
     }
     state.store(args, attention::head_of<Stored>(args.out, batch, head), first_row);
 }
@@ -313,10 +325,8 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, typename TILE:
 
 ATTENTION_TILES(attention_tiles_f32_16x32_w32, 4, Type::kF32, 16, 32, 32)
 ATTENTION_TILES(attention_tiles_f32_32x64_w32, 3, Type::kF32, 32, 64, 32)
-ATTENTION_TILES(attention_tiles_f32_64x64_w32, 2, Type::kF32, 64, 64, 32)
 ATTENTION_TILES(attention_tiles_f32_16x32_w64, 4, Type::kF32, 16, 32, 64)
 ATTENTION_TILES(attention_tiles_f32_32x64_w64, 3, Type::kF32, 32, 64, 64)
-ATTENTION_TILES(attention_tiles_f32_64x64_w64, 2, Type::kF32, 64, 64, 64)
 ATTENTION_TILES(attention_tiles_f32_16x32_w128, 3, Type::kF32, 16, 32, 128)
 ATTENTION_TILES(attention_tiles_f32_32x32_w128, 3, Type::kF32, 32, 32, 128)
 ATTENTION_TILES(attention_tiles_f16_16x32_w32, 4, Type::kF16, 16, 32, 32)

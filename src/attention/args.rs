@@ -58,6 +58,39 @@ const _: () = {
 #[cfg(feature = "cuda")]
 unsafe impl cudarc::driver::DeviceRepr for AttentionArgs {}
 
+/// The argument of the kernels for a decoder's step, passed by value. See `attention_step_args.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct AttentionStepArgs {
+    /// Q, the cache as K and V, and the result.
+    pub attention: AttentionArgs,
+    /// The key that is written.
+    pub new_key: AttentionOperand,
+    /// The value that is written.
+    pub new_value: AttentionOperand,
+    /// Device address of the cosines, for each place of the cache.
+    pub cosines: u64,
+    /// Device address of the sines.
+    pub sines: u64,
+    /// Device address of the place that is written, a `u32`.
+    pub position: u64,
+}
+
+const _: () = {
+    use std::mem::{offset_of, size_of};
+    assert!(
+        size_of::<AttentionStepArgs>() == 280,
+        "attention_step_args.cuh has this size"
+    );
+    assert!(offset_of!(AttentionStepArgs, new_key) == 192);
+    assert!(offset_of!(AttentionStepArgs, cosines) == 256);
+    assert!(offset_of!(AttentionStepArgs, position) == 272);
+};
+
+// SAFETY: as for `AttentionArgs`.
+#[cfg(feature = "cuda")]
+unsafe impl cudarc::driver::DeviceRepr for AttentionStepArgs {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +101,7 @@ mod tests {
         let fields = [5 * size_of::<AttentionOperand>(), 8, 6 * 4];
         assert_eq!(fields.iter().sum::<usize>(), size_of::<AttentionArgs>());
         assert_eq!(size_of::<AttentionOperand>(), 4 * 8);
+        let fields = [size_of::<AttentionArgs>(), 2 * size_of::<AttentionOperand>(), 3 * 8];
+        assert_eq!(fields.iter().sum::<usize>(), size_of::<AttentionStepArgs>());
     }
 }

@@ -154,10 +154,8 @@ pub const TABLE: &[AttentionKernel] = &[
     rows("attention_rows_bf16_q8_w128", DType::BF16, 8, 128, 2),
     tiles("attention_tiles_f32_16x32_w32", DType::F32, 16, 32, 32),
     tiles("attention_tiles_f32_32x64_w32", DType::F32, 32, 64, 32),
-    tiles("attention_tiles_f32_64x64_w32", DType::F32, 64, 64, 32),
     tiles("attention_tiles_f32_16x32_w64", DType::F32, 16, 32, 64),
     tiles("attention_tiles_f32_32x64_w64", DType::F32, 32, 64, 64),
-    tiles("attention_tiles_f32_64x64_w64", DType::F32, 64, 64, 64),
     tiles("attention_tiles_f32_16x32_w128", DType::F32, 16, 32, 128),
     tiles("attention_tiles_f32_32x32_w128", DType::F32, 32, 32, 128),
     tiles("attention_tiles_f16_16x32_w32", DType::F16, 16, 32, 32),
@@ -170,6 +168,36 @@ pub const TABLE: &[AttentionKernel] = &[
     tiles("attention_tiles_bf16_16x32_w64", DType::BF16, 16, 32, 64),
     tiles("attention_tiles_bf16_32x64_w64", DType::BF16, 32, 64, 64),
     tiles("attention_tiles_bf16_16x32_w128", DType::BF16, 16, 32, 128),
+];
+
+const fn step(name: &'static str, dtype: DType, queries: usize, max_width: usize, keys: usize) -> AttentionKernel {
+    AttentionKernel {
+        file: "attention/attention_step",
+        ..rows(name, dtype, queries, max_width, keys)
+    }
+}
+
+/// Every kernel for a decoder's step, which also rotates queries and keys and writes the cache.
+#[rustfmt::skip]
+pub const STEPS: &[AttentionKernel] = &[
+    step("attention_step_f32_q1_w64", DType::F32, 1, 64, 4),
+    step("attention_step_f32_q4_w64", DType::F32, 4, 64, 4),
+    step("attention_step_f32_q8_w64", DType::F32, 8, 64, 2),
+    step("attention_step_f32_q1_w128", DType::F32, 1, 128, 4),
+    step("attention_step_f32_q4_w128", DType::F32, 4, 128, 4),
+    step("attention_step_f32_q8_w128", DType::F32, 8, 128, 2),
+    step("attention_step_f16_q1_w64", DType::F16, 1, 64, 4),
+    step("attention_step_f16_q4_w64", DType::F16, 4, 64, 4),
+    step("attention_step_f16_q8_w64", DType::F16, 8, 64, 2),
+    step("attention_step_f16_q1_w128", DType::F16, 1, 128, 4),
+    step("attention_step_f16_q4_w128", DType::F16, 4, 128, 4),
+    step("attention_step_f16_q8_w128", DType::F16, 8, 128, 2),
+    step("attention_step_bf16_q1_w64", DType::BF16, 1, 64, 4),
+    step("attention_step_bf16_q4_w64", DType::BF16, 4, 64, 4),
+    step("attention_step_bf16_q8_w64", DType::BF16, 8, 64, 2),
+    step("attention_step_bf16_q1_w128", DType::BF16, 1, 128, 4),
+    step("attention_step_bf16_q4_w128", DType::BF16, 4, 128, 4),
+    step("attention_step_bf16_q8_w128", DType::BF16, 8, 128, 2),
 ];
 
 /// The row with this name.

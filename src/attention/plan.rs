@@ -65,7 +65,7 @@ pub struct AttentionPlan {
     pub problem: AttentionProblem,
     /// The kernel.
     pub kernel: &'static AttentionKernel,
-    /// Blocks of a cluster. The kernel is right with fewer, too, and then slower: any number that divides none of the work unequally.
+    /// Blocks of a cluster, a power of two. The kernel is right with fewer, too.
     pub cluster: u32,
     /// Clusters in x.
     pub clusters: u32,
@@ -119,7 +119,7 @@ impl AttentionPlan {
         })
     }
 
-    fn with(
+    pub(super) fn with(
         kernel: &'static AttentionKernel,
         problem: &AttentionProblem,
         device: &DeviceInfo,
@@ -268,5 +268,309 @@ impl fmt::Display for AttentionPlan {
             _ => write!(f, "clusters of {cluster} blocks")?,
         }
         write!(f, ", about {predicted_us:.1} µs) for {problem}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Described;
+    use super::super::TABLE;
+    use super::*;
+    use crate::gemm::operands::DType;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    fn dense(dims: &[usize]) -> Vec<usize> {
+        let mut strides = vec![1; dims.len()];
+        for i in (1..dims.len()).rev() {
+            strides[i - 1] = strides[i] * dims[i];
+        }
+        strides
+    }
+
+    fn described<'a>(dims: &'a [usize], strides: &'a [usize], dtype: DType) -> Described<'a> {
+        Described {
+            dims,
+            strides,
+            dtype: Some(dtype),
+            align: 16,
+        }
+    }
+
+    /// Dense operands: batch dimensions of queries and of keys, then queries, keys and width.
+    fn problem(q: &[usize], k: &[usize], [queries, keys, width]: [usize; 3], dtype: DType) -> AttentionProblem {
+        let (q, k) = ([q, &[queries, width]].concat(), [k, &[keys, width]].concat());
+        let (q_strides, k_strides) = (dense(&q), dense(&k));
+        let (query, key) = (described(&q, &q_strides, dtype), described(&k, &k_strides, dtype));
+        AttentionProblem::new(&query, &key, &key, None).unwrap()
+    }
+
+    fn plan(problem: &AttentionProblem) -> std::result::Result<AttentionPlan, Refusal> {
+        AttentionPlan::new(problem, &DeviceInfo::H200)
+    }
+
+    #[test]
+    fn heads_that_share_keys_are_queries_of_one() {
+        for dtype in [DType::F32, DType::BF16] {
+            let step = problem(&[8, 4], &[8, 1], [1, 256, 64], dtype);
+            assert_eq!((step.heads(), step.queries), (8, 4));
+            assert_eq!((step.rows.query, step.rows.key, step.rows.out), (64, 64, 64));
+            let plan = plan(&step).unwrap();
+            assert!(matches!(plan.kernel.shape, Shape::Rows { queries: 4, .. }), "{plan}");
+            assert!(
+                plan.clusters * plan.cluster >= 32,
+                "{plan}: too few multiprocessors work"
+            );
+        }
+        // With more queries the result of heads and queries is not walked with one stride.
+        let prefill = problem(&[8, 4], &[8, 1], [16, 256, 64], DType::F32);
+        assert_eq!((prefill.heads(), prefill.queries), (32, 16));
+        assert_eq!(
+            prefill.batch.map(|axis| (axis.extent, axis.strides.key)),
+            [(8, 256 * 64), (4, 0)]
+        );
+    }
+
+    #[test]
+    fn little_attention_is_one_kernel_and_much_is_three() {
+        let taken = |heads: usize, sizes: [usize; 3], dtype| plan(&problem(&[heads], &[heads], sizes, dtype));
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            // A step of a decoder, short texts, some dozens of them.
+            for (heads, sizes) in [
+                (8, [4, 4096, 64]),
+                (8, [1, 448, 64]),
+                (32, [1, 1024, 128]),
+                (12, [16, 16, 32]),
+            ] {
+                let plan = taken(heads, sizes, dtype).unwrap_or_else(|refusal| panic!("{sizes:?} {dtype}: {refusal}"));
+                assert!(plan.predicted_us < products_us(&plan.problem, &DeviceInfo::H200));
+            }
+            for (heads, sizes) in [(12, [2048, 2048, 64]), (96, [1024, 1024, 64]), (32, [512, 512, 128])] {
+                match taken(heads, sizes, dtype) {
+                    Err(Refusal::Slower { us, products_us, .. }) => assert!(us > products_us),
+                    other => panic!("{sizes:?} {dtype}: {other:?}"),
+                }
+            }
+        }
+        for sizes in [[128, 128, 32], [128, 128, 64]] {
+            let plan = taken(96, sizes, DType::F32).unwrap();
+            assert!(
+                matches!(plan.kernel.shape, Shape::Tiles { queries: 32.., .. }),
+                "{plan}"
+            );
+        }
+        let text = taken(12, [16, 16, 32], DType::F32).unwrap().to_string();
+        assert!(
+            text.contains("attention_tiles_f32_16x32_w32") && text.contains("12 heads of 16 queries"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn every_row_is_taken_for_something() {
+        let mut rng = StdRng::seed_from_u64(4);
+        let mut taken = std::collections::BTreeSet::new();
+        for _ in 0..20_000 {
+            let kernel = &TABLE[rng.random_range(0..TABLE.len())];
+            let size = |rng: &mut StdRng, most: f64| rng.random_range(0.0..most.ln()).exp() as usize;
+            let queries = if rng.random() {
+                rng.random_range(1..9)
+            } else {
+                size(&mut rng, 600.0)
+            };
+            let sizes = [queries, size(&mut rng, 4000.0), kernel.max_width];
+            let heads = size(&mut rng, 400.0);
+            if let Ok(plan) = plan(&problem(&[heads], &[heads], sizes, kernel.dtype)) {
+                assert!(plan.problem.keys >= 1 && plan.predicted_us.is_finite());
+                taken.insert(plan.kernel.name);
+            }
+        }
+        let never: Vec<_> = TABLE
+            .iter()
+            .map(|kernel| kernel.name)
+            .filter(|name| !taken.contains(name))
+            .collect();
+        assert!(never.is_empty(), "never taken: {never:?}");
+    }
+
+    #[test]
+    fn clusters_need_their_code_and_keys_for_every_block() {
+        let step = problem(&[8], &[8], [4, 256, 64], DType::F32);
+        let named = |device| AttentionPlan::named("attention_rows_f32_q4_w64", &step, device).unwrap();
+        assert_eq!(named(&DeviceInfo::H200).cluster, 8);
+        assert_eq!(named(&DeviceInfo::A100).cluster, 1);
+        let from_ptx = DeviceInfo {
+            code_capability: 80,
+            ..DeviceInfo::H200
+        };
+        assert_eq!(named(&from_ptx).cluster, 1);
+        // Where heads fill the device, blocks of one head would only wait for each other.
+        let many = problem(&[256], &[256], [4, 256, 64], DType::F32);
+        assert_eq!(
+            AttentionPlan::named("attention_rows_f32_q4_w64", &many, &DeviceInfo::H200)
+                .unwrap()
+                .cluster,
+            1
+        );
+        let short = problem(&[8], &[8], [4, 9, 64], DType::F32);
+        assert_eq!(
+            AttentionPlan::named("attention_rows_f32_q4_w64", &short, &DeviceInfo::H200)
+                .unwrap()
+                .cluster,
+            1
+        );
+    }
+
+    #[test]
+    fn what_no_kernel_takes_is_refused_with_the_reason() {
+        let refused = |query: &Described, key: &Described, mask: Option<&Described>| {
+            let problem = AttentionProblem::new(query, key, key, mask);
+            problem.and_then(|problem| plan(&problem)).unwrap_err()
+        };
+        let (dims, of_keys) = ([2, 3, 5, 64], [2, 3, 7, 64]);
+        let (strides, key_strides) = (dense(&dims), dense(&of_keys));
+        let (query, key) = (
+            described(&dims, &strides, DType::F32),
+            described(&of_keys, &key_strides, DType::F32),
+        );
+        let half = Described {
+            dtype: Some(DType::F16),
+            ..query
+        };
+        assert!(matches!(refused(&half, &key, None), Refusal::Types { .. }));
+        let odd = Described { align: 4, ..query };
+        assert_eq!(refused(&odd, &key, None), Refusal::Unaligned { operand: "queries" });
+        let shifted = [64 * 15, 64 * 5, 66, 1];
+        let rows = Described {
+            strides: &shifted,
+            ..query
+        };
+        assert_eq!(refused(&rows, &key, None), Refusal::Unaligned { operand: "queries" });
+        let turned = [64 * 15, 64 * 5, 1, 5];
+        let columns = Described {
+            strides: &turned,
+            ..query
+        };
+        assert_eq!(
+            refused(&columns, &key, None),
+            Refusal::Gaps {
+                operand: "queries",
+                stride: 5
+            }
+        );
+        let mask_dims = [2, 3, 5, 8];
+        let mask_strides = dense(&mask_dims);
+        let mask = described(&mask_dims, &mask_strides, DType::F32);
+        assert_eq!(refused(&query, &key, Some(&mask)), Refusal::Shapes);
+        let empty = [2, 3, 0, 64];
+        assert_eq!(
+            refused(&Described { dims: &empty, ..query }, &key, None),
+            Refusal::Empty
+        );
+        let wide = [2, 3, 5, 256];
+        let wide_strides = dense(&wide);
+        let wide = described(&wide, &wide_strides, DType::F32);
+        assert!(matches!(
+            refused(&wide, &wide, None),
+            Refusal::Width { most: 128, width: 256 }
+        ));
+        let ragged = [2, 3, 5, 6];
+        let ragged_strides = dense(&ragged);
+        let ragged = described(&ragged, &ragged_strides, DType::F32);
+        assert!(matches!(
+            refused(&ragged, &ragged, None),
+            Refusal::RaggedWidth { vector: 4, .. }
+        ));
+        // Three batch dimensions with gaps between them, which no two strides walk.
+        let many = [2, 3, 4, 5, 64];
+        let gaps = [100_000, 20_000, 1000, 64, 1];
+        let many = described(&many, &gaps, DType::F32);
+        assert_eq!(refused(&many, &many, None), Refusal::BatchDims { dims: 3 });
+        let Err(Error::Refused { reason, .. }) = AttentionPlan::named(
+            "attention_rows_f32_q4_w64",
+            &problem(&[8], &[8], [5, 9, 64], DType::F32),
+            &DeviceInfo::H200,
+        ) else {
+            panic!("five queries are more than four")
+        };
+        assert_eq!(reason, "a head has at most 4 queries, and here 5");
+    }
+
+    /// The strides of the argument walk the elements that the tensors' own strides do.
+    #[test]
+    fn arguments_walk_the_operands() {
+        let mut rng = StdRng::seed_from_u64(8);
+        for _ in 0..300 {
+            let batch: Vec<usize> = (0..rng.random_range(1..4)).map(|_| rng.random_range(1..4)).collect();
+            let (queries, keys, width) = (
+                rng.random_range(1..4),
+                rng.random_range(1..5),
+                4 * rng.random_range(1..4),
+            );
+            let mut of_keys = batch.clone();
+            for extent in &mut of_keys {
+                *extent = if rng.random() { 1 } else { *extent };
+            }
+            let q = [&batch[..], &[queries, width]].concat();
+            let k = [&of_keys[..], &[keys, width]].concat();
+            let m = [&of_keys[..], &[queries, keys]].concat();
+            let (qs, ks, ms) = (dense(&q), dense(&k), dense(&m));
+            let [query, key, mask] =
+                [(&q, &qs), (&k, &ks), (&m, &ms)].map(|(dims, strides)| described(dims, strides, DType::F32));
+            let Ok(problem) = AttentionProblem::new(&query, &key, &key, Some(&mask)) else {
+                continue;
+            };
+            let Ok(plan) = AttentionPlan::named("attention_tiles_f32_16x32_w32", &problem, &DeviceInfo::A100) else {
+                panic!("it takes everything of this width")
+            };
+            let args = plan.args(
+                &Views {
+                    mask: 16,
+                    ..Views::default()
+                },
+                1.0,
+            );
+            // Every (head, query, key) of the problem, in order, and where the kernel finds it.
+            let place = |operand: &AttentionOperand, batch: i64, head: i64, row: i64| {
+                batch * operand.batch_stride + head * operand.head_stride + row * operand.row_stride
+            };
+            let mut found = Vec::new();
+            for b in 0..problem.batch[0].extent as i64 {
+                for h in 0..i64::from(args.heads) {
+                    for row in 0..i64::from(args.queries) {
+                        for key in 0..i64::from(args.keys) {
+                            found.push([
+                                place(&args.query, b, h, row),
+                                place(&args.key, b, h, key),
+                                place(&args.mask, b, h, row) + key * args.mask_key_stride,
+                                place(&args.out, b, h, row),
+                            ]);
+                        }
+                    }
+                }
+            }
+            let mut expected = Vec::new();
+            let heads = batch[batch.len() - 1];
+            for index in 0..batch.iter().product::<usize>() {
+                let walk = |dims: &[usize], strides: &[usize]| {
+                    let (mut rest, mut at) = (index, 0);
+                    for i in (0..batch.len()).rev() {
+                        at += if dims[i] == 1 { 0 } else { rest % batch[i] * strides[i] };
+                        rest /= batch[i];
+                    }
+                    at
+                };
+                for row in 0..queries {
+                    for key in 0..keys {
+                        let out = ((index / heads * queries + row) * heads + index % heads) * width;
+                        let one = |n: usize, i: usize| if n == 1 { 0 } else { i };
+                        let of_mask = walk(&m, &ms) + one(queries, row) * keys + one(keys, key);
+                        let at = [walk(&q, &qs) + row * width, walk(&k, &ks) + key * width, of_mask, out];
+                        expected.push(at.map(|at| at as i64));
+                    }
+                }
+            }
+            assert_eq!(found, expected, "{problem:?}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Attention of tensors by one kernel, where that is expected to be faster than two products and a softmax.
 
+pub(super) mod step;
+
 use super::matmul::Gemm;
 use crate::attention::Refusal;
 use candle_core::{Result, Tensor};

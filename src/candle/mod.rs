@@ -16,6 +16,7 @@ mod linear;
 mod look;
 mod matmul;
 mod mlp;
+mod rowwise;
 mod transpose;
 
 pub use linear::{linear, linear_b, linear_no_bias, Linear};

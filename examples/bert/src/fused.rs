@@ -1,21 +1,19 @@
 //! A BERT encoder on this crate's blocks, from the weights of candle-transformers' model.
 //!
-//! What a layer of it does with nine kernels takes candle's thirty:
+//! What a layer of it does with seven kernels, or nine for long texts, takes candle's thirty:
 //!
 //! | step | here | in candle |
 //! |---|---|---|
 //! | query, key, value | one product with its bias | three products, three bias additions |
 //! | heads | views | three copies |
-//! | scores | scaled and masked inside the product | product, scaling, mask |
-//! | softmax | one kernel | five |
-//! | values | one product, written as rows | product, copy |
+//! | scores, softmax, values | one kernel, which scales and masks and writes rows; for long texts two products and a softmax | two products, scaling, mask, five of the softmax, copy |
 //! | output of the attention | bias and residual inside the product | product, bias, residual |
 //! | feed-forward | bias, GELU and residual inside its two products | two products, two biases, GELU, residual |
 //! | layer norms | two | two |
 
 use candle_core::{Module, Result, Tensor};
-use candle_nn::{embedding, layer_norm, Embedding, LayerNorm, VarBuilder};
-use candle_sgemm::blocks::{Attention, EncoderLayer};
+use candle_nn::{embedding, Embedding, VarBuilder};
+use candle_sgemm::blocks::{layer_norm, Attention, EncoderLayer, LayerNorm};
 use candle_sgemm::{linear, Activation, Gemm, Mlp};
 use candle_transformers::models::bert::{Config, HiddenAct};
 

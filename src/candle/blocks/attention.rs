@@ -3,7 +3,8 @@
 use super::super::attention::{self as fused, Operands};
 use super::super::linear::Linear;
 use super::super::matmul::Gemm;
-use candle_core::{bail, Module, Result, Tensor, D};
+use super::norm::softmax_of_own;
+use candle_core::{bail, Module, Result, Tensor};
 
 /// `softmax(scale·Q·Kᵀ + mask)·V` for heads (…, heads, length, width), any views: (…, queries, heads·width of a value). The last
 /// dimension has the heads side by side, as an output projection reads them.
@@ -61,13 +62,8 @@ pub fn attend(
     let scores = scaled
         .matmul(query, &transposed)
         .map_err(|error| in_part("scores", error))?;
-    // The fused softmax has no gradient, and would cut it off in silence.
-    let weights = match scores.track_op() {
-        true => candle_nn::ops::softmax(&scores, D::Minus1)?,
-        false => candle_nn::ops::softmax_last_dim(&scores)?,
-    };
     plain
-        .matmul_side_by_side(&weights, value)
+        .matmul_side_by_side(&softmax_of_own(scores)?, value)
         .map_err(|error| in_part("context", error))
 }
 

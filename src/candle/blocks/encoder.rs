@@ -3,8 +3,8 @@
 use super::super::matmul::Gemm;
 use super::super::mlp::{GatedMlp, Mlp};
 use super::attention::Attention;
+use super::norm::LayerNorm;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::LayerNorm;
 
 /// The feed-forward part of a layer: an [`Mlp`] or a [`GatedMlp`].
 #[derive(Clone, Debug)]
@@ -71,8 +71,8 @@ impl Module for FeedForward {
     }
 }
 
-/// A layer of an encoder: attention and feed-forward layers, each with a norm and a residual. Norms are candle's `LayerNorm`, or
-/// any other `Module`. The [module's documentation](super) has an example.
+/// A layer of an encoder: attention and feed-forward layers, each with a norm and a residual. Norms are a [`LayerNorm`], or any
+/// other `Module`, as candle's are. The [module's documentation](super) has an example.
 #[derive(Clone, Debug)]
 pub struct EncoderLayer<N = LayerNorm> {
     attention: Attention,

@@ -1,25 +1,23 @@
 //! Blocks of transformers, on this crate's layers: what stands beside a product is part of it.
 //!
 //! [`Attention`] and [`FeedForward`] make an [`EncoderLayer`], and each serves alone. They are built from the layers of a model,
-//! so a model keeps the names of its weights, and take its norms as they are. A layer of an encoder is nine kernels (where a plan cuts
-//! k or lays an operand out anew, that product is two), or seven where [`attend`] takes one for scores, softmax and values:
+//! so a model keeps the names of its weights, and its norms are a [`LayerNorm`] or any other `Module`. A layer of an encoder is seven kernels, or nine where
+//! attention has much to compute and is three (where a plan cuts k or lays an operand out anew, that product is two):
 //!
 //! | kernel | what it does |
 //! |---|---|
 //! | product | queries, keys and values with their biases |
-//! | product | scores, scaled and masked; heads are views |
-//! | candle's softmax | |
-//! | product | softmax times values, written as the rows that the next product reads |
+//! | attention | scores, scaled and masked, their softmax, and that times values, written as the rows that the next product reads; heads are views. Or a product, a [`softmax`] and a product: see [`attend`] |
 //! | product | the attention's output, bias and residual |
-//! | candle's layer norm | |
+//! | layer norm | |
 //! | product | bias and activation |
 //! | product | bias and residual |
-//! | candle's layer norm | |
+//! | layer norm | |
 //!
 //! ```
 //! use candle_core::{DType, Device, Module, Tensor};
-//! use candle_nn::{layer_norm, VarBuilder, VarMap};
-//! use candle_sgemm::blocks::{Attention, EncoderLayer};
+//! use candle_nn::{VarBuilder, VarMap};
+//! use candle_sgemm::blocks::{layer_norm, Attention, EncoderLayer};
 //! use candle_sgemm::{linear, Activation, Mlp};
 //!
 //! let variables = VarMap::new();
@@ -51,14 +49,18 @@
 //!
 //! # Gradients
 //!
-//! Gradients flow through attention and feed-forward layers; where one is to, the softmax is candle's composed one, for that of
-//! one kernel has none. Candle's fused layer norm has none either, so a model that is trained needs norms that have:
-//! [`EncoderLayer`] takes any `Module`. The projections to queries, keys and values are copied into one weight. Gradients reach
+//! Gradients flow through all of it; where one is to, attention is two products and candle's composed softmax, and a [`LayerNorm`] is
+//! composed of candle's operations, for the kernels that are one have none. Candle's own fused layer norm has none either, and cuts
+//! gradients off. The projections to queries, keys and values are copied into one weight. Gradients reach
 //! the layers' own weights through the copy, but what an optimiser then makes of those is not seen: a model that is trained
 //! builds [`Attention::from_projections`] on one variable.
 
 mod attention;
+mod cache;
 mod encoder;
+mod norm;
 
 pub use attention::{attend, explain_attention, Attention};
+pub use cache::{KvCache, Rotation};
 pub use encoder::{EncoderLayer, FeedForward};
+pub use norm::{layer_norm, rms_norm, softmax, LayerNorm};

@@ -3,34 +3,31 @@
 //! | step | here | in candle |
 //! |---|---|---|
 //! | query, key, value | one product | three products |
-//! | rotation | one kernel for queries and keys; values pass unturned | two kernels |
-//! | cache | one kernel writes key and value in place | two copies of the whole cache, longer each time |
-//! | heads that share a key | read it together | two copies of the whole cache |
-//! | scores, softmax, values | one kernel | four: product, scaling, softmax, product |
+//! | rotation, cache, scores, softmax, values | one kernel: `KvCache::attend_step` | ten: two rotations, two copies of the whole cache, two more for heads that share a key, product, scaling, softmax, product |
 //! | output of the attention | residual inside the product | product, addition |
 //! | feed-forward | activation, multiplication and residual inside three products | three products, three kernels |
 //! | norms | two | two |
 //!
-//! Every operation has the same shape whatever the position, which is a tensor: where the cache is written, which rotation is
-//! taken and what is masked are looked up on the device. The price is that scores of the whole cache are computed, of tokens
-//! that are yet to come too.
+//! Every operation has the same shape whatever the position, which is a tensor that the attention reads on the device.
 
-mod parts;
+pub(in crate::decode) mod parts;
 
 use candle_core::{bail, DType, Device, Module, Result, Tensor, D};
-use candle_nn::{embedding, rms_norm, Embedding, RmsNorm, VarBuilder};
-use candle_sgemm::{blocks, Activation, GatedMlp, Gemm, Linear};
+use candle_nn::{embedding, Embedding, VarBuilder};
+use candle_sgemm::blocks::{rms_norm, KvCache, LayerNorm, Rotation};
+use candle_sgemm::{Activation, GatedMlp, Gemm, Linear};
 use candle_transformers::models::llama::Config;
 
 /// A Llama with a cache for so many tokens.
 pub struct FixedLlama {
     words: Embedding,
     layers: Vec<Layer>,
-    norm: RmsNorm,
+    norm: LayerNorm,
     head: Linear,
-    tables: Tables,
+    rotation: Rotation,
+    /// 0, 1, … of the cache's places.
+    positions: Tensor,
     heads: Heads,
-    gemm: Gemm,
 }
 
 /// How queries share keys.
@@ -43,49 +40,14 @@ struct Heads {
     width: usize,
 }
 
-impl Heads {
-    /// Queries that share a key are heads of one query each.
-    fn of_queries(self) -> (usize, usize, usize, usize) {
-        (self.keys, self.queries / self.keys, 1, self.width)
-    }
-}
-
 struct Layer {
-    norm: RmsNorm,
+    norm: LayerNorm,
     /// Queries, keys and values, one below the other.
     qkv: Linear,
     output: Linear,
-    mlp_norm: RmsNorm,
+    mlp_norm: LayerNorm,
     mlp: GatedMlp,
-    /// Keys, then values: (2·heads, capacity, width).
-    cache: Tensor,
-}
-
-/// What is looked up by position.
-#[derive(Clone)]
-struct Tables {
-    /// 0, 1, … of the cache's places.
-    places: Tensor,
-    /// Cosines and sines (capacity, width / 2).
-    cos: Tensor,
-    sin: Tensor,
-    /// Those of no rotation, for the values (heads, 1, width / 2).
-    ones: Tensor,
-    zeros: Tensor,
-    /// What is added to the scores of places that are read, and of those that are not (capacity).
-    seen: Tensor,
-    unseen: Tensor,
-}
-
-/// What all layers need of a position.
-struct Here {
-    /// Rotations of all heads (queries + 2·keys, 1, width / 2).
-    cos: Tensor,
-    sin: Tensor,
-    /// The place in the cache, for each number that is written (2·keys, 1, width).
-    place: Tensor,
-    /// (1, 1, capacity).
-    mask: Tensor,
+    cache: KvCache,
 }
 
 fn bytes(tensor: &Tensor) -> usize {
@@ -126,9 +88,9 @@ impl FixedLlama {
             layers: layers.collect::<Result<_>>()?,
             norm: rms_norm(width, config.rms_norm_eps, weights.pp("model.norm"))?,
             head: head.with_gemm(gemm.clone()).prepare()?,
-            tables: Tables::new(config, heads, capacity, dtype, &device)?,
+            rotation: rotation(config, heads.width, capacity, dtype, &device)?,
+            positions: Tensor::arange(0, capacity as u32, &device)?,
             heads,
-            gemm: gemm.clone(),
         })
     }
 
@@ -144,9 +106,9 @@ impl FixedLlama {
             layers: layers.collect::<Result<_>>()?,
             norm: self.norm.clone(),
             head: self.head.clone().with_gemm(gemm.clone()),
-            tables: self.tables.clone(),
+            rotation: self.rotation.clone(),
+            positions: self.positions.clone(),
             heads: self.heads,
-            gemm: gemm.clone(),
         })
     }
 
@@ -156,12 +118,12 @@ impl FixedLlama {
     ///
     /// If they cannot be copied.
     pub fn positions(&self) -> Result<Tensor> {
-        self.tables.places.copy()
+        self.positions.copy()
     }
 
     /// Bytes that are read for each token, whatever the position: all weights, of the words' one row.
     pub fn weight_bytes(&self) -> usize {
-        let norm = |norm: &RmsNorm| bytes(norm.weight());
+        let norm = |norm: &LayerNorm| bytes(norm.weight());
         let layers = self.layers.iter().map(|layer| {
             let matrices = [
                 &layer.qkv,
@@ -184,14 +146,13 @@ impl FixedLlama {
     ///
     /// Those of candle.
     pub fn step(&self, token: &Tensor, position: &Tensor) -> Result<(Tensor, Tensor)> {
-        let here = self.tables.here(position, self.heads)?;
         let mut x = self.words.forward(token)?;
         for layer in &self.layers {
-            x = layer.attend(&x, &here, self.heads, &self.gemm)?;
+            x = layer.attend(&x, &self.rotation, position, self.heads)?;
             x = layer.mlp.forward_residual(&layer.mlp_norm.forward(&x)?, &x)?;
         }
         let logits = self.head.forward(&self.norm.forward(&x)?)?;
-        let likeliest = logits.argmax(D::Minus1)?;
+        let likeliest = likeliest(&logits)?;
         Ok((logits, likeliest))
     }
 }
@@ -221,11 +182,7 @@ impl Layer {
                 linear(inner, width, mlp.pp("down_proj"))?,
                 Activation::Silu,
             )?,
-            cache: Tensor::zeros(
-                (2 * heads.keys, capacity, heads.width),
-                weights.dtype(),
-                weights.device(),
-            )?,
+            cache: KvCache::new(1, heads.keys, capacity, heads.width, weights.dtype(), weights.device())?,
         })
     }
 
@@ -237,71 +194,45 @@ impl Layer {
             output: with(&self.output),
             mlp_norm: self.mlp_norm.clone(),
             mlp: self.mlp.clone().with_gemm(gemm),
-            cache: self.cache.zeros_like()?,
+            cache: self.cache.emptied()?,
         })
     }
 
-    fn attend(&self, x: &Tensor, here: &Here, heads: Heads, gemm: &Gemm) -> Result<Tensor> {
-        let Heads { queries, keys, width } = heads;
+    fn attend(&self, x: &Tensor, rotation: &Rotation, position: &Tensor, heads: Heads) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.norm.forward(x)?)?;
-        // Each head is a batch of its own, with its own rotation.
-        let qkv = qkv.reshape((queries + 2 * keys, 1, 1, width))?;
-        let qkv = candle_nn::rotary_emb::rope(&qkv, &here.cos, &here.sin)?.squeeze(1)?;
-        let new = qkv.narrow(0, queries, 2 * keys)?;
-        self.cache.scatter_set(&here.place, &new, 1)?;
-        let query = qkv.narrow(0, 0, queries)?.reshape(heads.of_queries())?;
-        let context = self.context(&query, here, heads, gemm)?.reshape((1, queries * width))?;
+        let context = self.context(&qkv, rotation, position, heads)?;
         self.output.forward_residual(&context, x)
     }
 
-    /// What queries (keys, queries that share one, 1, width) find in the cache: (keys, 1, queries that share one · width).
-    fn context(&self, query: &Tensor, here: &Here, heads: Heads, gemm: &Gemm) -> Result<Tensor> {
-        let Heads { keys, width, .. } = heads;
-        let part = |first| self.cache.narrow(0, first, keys)?.unsqueeze(1);
-        let scale = 1.0 / (width as f64).sqrt();
-        blocks::attend(gemm, query, &part(0)?, &part(keys)?, scale, Some(&here.mask))
+    /// What queries, new keys and new values (1, (queries + 2·keys)·width) make of the cache: (1, queries·width).
+    fn context(&self, qkv: &Tensor, rotation: &Rotation, position: &Tensor, heads: Heads) -> Result<Tensor> {
+        let scale = 1.0 / (heads.width as f64).sqrt();
+        self.cache.attend_step(qkv, rotation, position, scale)
     }
 }
 
-impl Tables {
-    fn new(config: &Config, heads: Heads, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
-        /// What scores of 32 and of 16 bits drown in.
-        const UNSEEN: f64 = -1e30;
-        const UNSEEN_F16: f64 = -6e4;
-        let places = Tensor::arange(0, capacity as u32, device)?;
-        let half = heads.width / 2;
-        // As candle computes them, so that the angles are the same to the bit.
-        let turns: Vec<f32> = (0..half)
-            .map(|i| 1.0 / config.rope_theta.powf((2 * i) as f32 / heads.width as f32))
-            .collect();
-        let turns = Tensor::from_vec(turns, (1, half), device)?;
-        let angles = places.to_dtype(DType::F32)?.reshape((capacity, 1))?.matmul(&turns)?;
-        let unseen = if dtype == DType::F16 { UNSEEN_F16 } else { UNSEEN };
-        let zeros = Tensor::zeros(capacity, dtype, device)?;
-        Ok(Tables {
-            places,
-            cos: angles.cos()?.to_dtype(dtype)?,
-            sin: angles.sin()?.to_dtype(dtype)?,
-            ones: Tensor::ones((heads.keys, 1, half), dtype, device)?,
-            zeros: Tensor::zeros((heads.keys, 1, half), dtype, device)?,
-            unseen: zeros.affine(1.0, unseen)?,
-            seen: zeros,
-        })
-    }
+/// Cosines and sines of each position's angles, as candle computes them, so that they are the same to the bit.
+fn rotation(config: &Config, width: usize, positions: usize, dtype: DType, device: &Device) -> Result<Rotation> {
+    let half = width / 2;
+    let turns: Vec<f32> = (0..half)
+        .map(|i| 1.0 / config.rope_theta.powf((2 * i) as f32 / width as f32))
+        .collect();
+    let turns = Tensor::from_vec(turns, (1, half), device)?;
+    let positions = Tensor::arange(0, positions as u32, device)?.to_dtype(DType::F32)?;
+    let angles = positions.unsqueeze(1)?.matmul(&turns)?;
+    Rotation::new(&angles.cos()?.to_dtype(dtype)?, &angles.sin()?.to_dtype(dtype)?)
+}
 
-    fn here(&self, position: &Tensor, heads: Heads) -> Result<Here> {
-        let Heads { queries, keys, width } = heads;
-        let rotation = |table: &Tensor, none: &Tensor| -> Result<Tensor> {
-            let row = table.index_select(position, 0)?;
-            let turned = row.broadcast_as((queries + keys, 1, width / 2))?;
-            Tensor::cat(&[&turned, none], 0)
-        };
-        let later = self.places.broadcast_gt(position)?;
-        Ok(Here {
-            cos: rotation(&self.cos, &self.ones)?,
-            sin: rotation(&self.sin, &self.zeros)?,
-            place: position.broadcast_as((2 * keys, 1, width))?.contiguous()?,
-            mask: later.where_cond(&self.unseen, &self.seen)?.reshape((1, 1, ()))?,
-        })
+/// The first of the largest numbers of a row (1, count). A row by itself keeps one multiprocessor busy; in parts, every part has one.
+fn likeliest(logits: &Tensor) -> Result<Tensor> {
+    /// Numbers of a part.
+    const PART: usize = 256;
+    let count = logits.dim(1)?;
+    if count % PART != 0 {
+        return logits.argmax(D::Minus1);
     }
+    let parts = logits.reshape((count / PART, PART))?;
+    let best = parts.max(D::Minus1)?.argmax_keepdim(0)?;
+    let within = parts.argmax(D::Minus1)?.gather(&best, 0)?;
+    best.affine(PART as f64, 0.0)? + within
 }

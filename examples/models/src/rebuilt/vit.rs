@@ -1,12 +1,13 @@
 //! ViT on this crate's blocks.
 //!
-//! A layer is nine kernels here and 25 in candle: three projections with their biases, three copies of heads, scores and their
-//! scaling, softmax, values and a copy, output with bias and residual, two layers with biases, activation and residual, two norms.
-//! The patches of an image do not overlap, so their convolution is a layer of the pixels of each, with the positions as residual.
+//! A layer is nine kernels here, or seven where attention is one, and 25 in candle: three projections with their biases, three
+//! copies of heads, scores and their scaling, softmax, values and a copy, output with bias and residual, two layers with biases,
+//! activation and residual, two norms. The patches of an image do not overlap, so their convolution is a layer of the pixels of
+//! each, with the positions as residual.
 
 use candle_core::{bail, Module, Result, Tensor};
-use candle_nn::{layer_norm, LayerNorm, VarBuilder};
-use candle_sgemm::blocks::{Attention, EncoderLayer};
+use candle_nn::VarBuilder;
+use candle_sgemm::blocks::{layer_norm, Attention, EncoderLayer, LayerNorm};
 use candle_sgemm::{linear, linear_b, permute, Gemm, Linear, Mlp};
 use candle_transformers::models::vit::Config;
 
@@ -82,8 +83,7 @@ impl FusedVit {
         let class = self.class.broadcast_as((batch, 1, self.class.dim(2)?))?.contiguous()?;
         let x = Tensor::cat(&[&class, &patches], 1)?;
         let x = self.layers.iter().try_fold(x, |x, layer| layer.forward(&x))?;
-        // Candle's norm of one kernel takes rows without gaps.
-        let x = x.narrow(1, 0, 1)?.squeeze(1)?.contiguous()?;
+        let x = x.narrow(1, 0, 1)?.squeeze(1)?;
         self.classifier.forward(&self.norm.forward(&x)?)
     }
 }

@@ -1,13 +1,14 @@
 //! Whisper's encoder on this crate's blocks.
 //!
-//! A layer is nine kernels here and 23 in candle: three projections with two biases, the scaling of queries and of keys, a copy of
-//! values, scores, softmax, values and a copy, output with bias and residual, two layers with biases, GELU and residual, two
-//! norms. The convolutions are candle's.
+//! A layer is nine kernels here, or seven where attention is one, and 23 in candle: three projections with two biases, the
+//! scaling of queries and of keys, a copy of values, scores, softmax, values and a copy, output with bias and residual, two
+//! layers with biases, GELU and residual, two norms. The two convolutions are layers of the rows that they look at, with bias and GELU
+//! inside, and the second with the positions.
 
 use candle_core::{DType, Device, Module, Result, Tensor};
-use candle_nn::{conv1d, layer_norm, Conv1d, Conv1dConfig, LayerNorm, VarBuilder};
-use candle_sgemm::blocks::{Attention, EncoderLayer};
-use candle_sgemm::{linear, linear_no_bias, Activation, Gemm, Mlp};
+use candle_nn::VarBuilder;
+use candle_sgemm::blocks::{layer_norm, Attention, EncoderLayer, LayerNorm};
+use candle_sgemm::{linear, linear_no_bias, transpose, Activation, Gemm, Linear, Mlp};
 use candle_transformers::models::whisper::Config;
 
 /// Neighbours that a convolution looks at, and zeros beyond each end.
@@ -23,7 +24,7 @@ const WIDENING: usize = 4;
 /// What Whisper makes of sound.
 #[derive(Clone)]
 pub struct FusedWhisperEncoder {
-    convolutions: [Conv1d; 2],
+    convolutions: [Convolution; 2],
     /// (positions, width).
     positions: Tensor,
     layers: Vec<EncoderLayer>,
@@ -38,14 +39,8 @@ impl FusedWhisperEncoder {
     /// Weights that are not there or have other shapes.
     pub fn load(vb: VarBuilder, config: &Config) -> Result<Self> {
         let (vb, width) = (vb.pp("model.encoder"), config.d_model);
-        let convolution = |name: &str, inputs: usize, stride: usize| {
-            let settings = Conv1dConfig {
-                padding: PADDING,
-                stride,
-                ..Conv1dConfig::default()
-            };
-            conv1d(inputs, width, KERNEL, settings, vb.pp(name))
-        };
+        let convolution =
+            |name: &str, inputs: usize, stride: usize| Convolution::load(vb.pp(name), [inputs, width], stride);
         let layers = (0..config.encoder_layers).map(|i| layer(vb.pp("layers").pp(i), config));
         Ok(FusedWhisperEncoder {
             convolutions: [
@@ -58,10 +53,11 @@ impl FusedWhisperEncoder {
         })
     }
 
-    /// The same weights with all products done as `gemm` says; those of the convolutions are candle's.
+    /// The same weights with all products done as `gemm` says.
     pub fn with_gemm(self, gemm: &Gemm) -> Self {
         let layers = self.layers.into_iter().map(|layer| layer.with_gemm(gemm));
         FusedWhisperEncoder {
+            convolutions: self.convolutions.map(|convolution| convolution.with_gemm(gemm)),
             layers: layers.collect(),
             ..self
         }
@@ -73,12 +69,56 @@ impl FusedWhisperEncoder {
     ///
     /// Those of candle.
     pub fn forward(&self, sound: &Tensor) -> Result<Tensor> {
-        let mut convolutions = self.convolutions.iter();
-        let x = convolutions.try_fold(sound.clone(), |x, convolution| convolution.forward(&x)?.gelu())?;
-        let x = x.transpose(1, 2)?;
-        let x = x.broadcast_add(&self.positions.narrow(0, 0, x.dim(1)?)?)?;
+        let [first, second] = &self.convolutions;
+        let x = first.layer.forward(&first.seen(&transpose(sound, 1, 2)?)?)?;
+        let x = second.seen(&x)?;
+        let positions = self.positions.narrow(0, 0, x.dim(1)?)?;
+        let x = second.layer.forward_residual(&x, &positions)?;
         let x = self.layers.iter().try_fold(x, |x, layer| layer.forward(&x))?;
         self.norm.forward(&x)
+    }
+}
+
+/// A convolution over rows as a layer of those that it looks at, side by side.
+#[derive(Clone)]
+struct Convolution {
+    layer: Linear,
+    stride: usize,
+}
+
+impl Convolution {
+    fn load(vb: VarBuilder, [inputs, outputs]: [usize; 2], stride: usize) -> Result<Self> {
+        let weight = vb.get((outputs, inputs, KERNEL), "weight")?;
+        let weight = weight.transpose(1, 2)?.contiguous()?.flatten_from(1)?;
+        let layer = Linear::new(weight, Some(vb.get(outputs, "bias")?)).with_activation(Activation::GeluTanh);
+        Ok(Convolution {
+            layer: layer.prepare()?,
+            stride,
+        })
+    }
+
+    fn with_gemm(self, gemm: &Gemm) -> Self {
+        let layer = self.layer.with_gemm(gemm.clone());
+        Convolution { layer, ..self }
+    }
+
+    /// Every row of the result with what it sees of x (batch, length, inputs): (batch, length / stride, kernel·inputs).
+    fn seen(&self, x: &Tensor) -> Result<Tensor> {
+        let (batch, length, inputs) = x.dims3()?;
+        let stride = self.stride;
+        let rows = (length + 2 * PADDING - KERNEL) / stride + 1;
+        let padded = (length + 2 * PADDING).next_multiple_of(stride);
+        let x = x.pad_with_zeros(1, PADDING, padded - length - PADDING)?;
+        // As many rows side by side as it steps over; a result sees all of them, and some of those behind.
+        let steps = x.reshape((batch, padded / stride, stride * inputs))?;
+        let part = |first: usize| {
+            let rows_of_part = stride.min(KERNEL - first);
+            steps
+                .narrow(1, first / stride, rows)?
+                .narrow(2, 0, rows_of_part * inputs)
+        };
+        let parts = (0..KERNEL).step_by(stride).map(part).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&parts, 2)
     }
 }
 

@@ -1,24 +1,28 @@
 //! The operations of a step by kind, each by itself.
 
-use super::{bytes, FixedLlama, Heads, Layer};
+use super::{bytes, likeliest, FixedLlama, Heads, Layer};
 use crate::decode::parts::Part;
 use crate::weights::random_input;
-use candle_core::{bail, Module, Result, Tensor, D};
+use candle_core::{bail, Module, Result, Tensor};
 use std::rc::Rc;
 
 type OfModel = Box<dyn Fn(&FixedLlama) -> Result<Tensor>>;
 type OfLayer = Box<dyn Fn(&FixedLlama, &Layer) -> Result<Tensor>>;
 
+/// The part that reads the cache, and no weights.
+pub(in crate::decode) const ATTENTION: &str = "rotation, cache, attention";
+
 impl FixedLlama {
-    /// The operations of a step at this position, by kind, in order. Each works on random numbers of the right shape; the one that
-    /// writes the cache writes such numbers there.
+    /// The operations of a step at this position, by kind, in order. Each works on random numbers of the right shape; attention writes
+    /// such numbers into the cache.
     ///
     /// # Errors
     ///
     /// Those of candle.
     pub(in crate::decode) fn parts(self: &Rc<Self>, position: &Tensor) -> Result<Vec<Part>> {
         let Heads { queries, keys, width } = self.heads;
-        let (dtype, device) = (self.tables.cos.dtype(), self.tables.cos.device());
+        let table = self.rotation.cosines();
+        let (dtype, device) = (table.dtype(), table.device());
         let inputs = self.words.hidden_size();
         let inner = self
             .layers
@@ -27,11 +31,8 @@ impl FixedLlama {
         let random = |name: &str, shape: &[usize]| random_input(name, shape, dtype, device);
         let (x, hidden) = (random("x", &[1, inputs])?, random("hidden", &[1, inner])?);
         let context = random("context", &[1, queries * width])?;
-        let all_heads = random("heads", &[queries + 2 * keys, 1, 1, width])?;
-        let new = random("new", &[2 * keys, 1, width])?;
-        let query = random("query", &[queries, width])?.reshape(self.heads.of_queries())?;
+        let qkv = random("heads", &[1, (queries + 2 * keys) * width])?;
         let logits = random("logits", &[1, self.words.embeddings().dim(0)?])?;
-        let here = Rc::new(self.tables.here(position, self.heads)?);
 
         let once = |name, bytes, run: OfModel| {
             let model = self.clone();
@@ -55,7 +56,6 @@ impl FixedLlama {
                 }),
             }
         };
-        let none = |_: &Layer| 0;
         let (at, token) = (position.clone(), position.zeros_like()?);
         let x = Rc::new(x);
         let with_x = |run: fn(&Layer, &Tensor) -> Result<Tensor>| -> OfLayer {
@@ -68,11 +68,6 @@ impl FixedLlama {
                 bytes(self.words.embeddings()) / self.words.embeddings().dim(0)?.max(1),
                 Box::new(move |model| model.words.forward(&token)),
             ),
-            once(
-                "what is looked up",
-                0,
-                Box::new(move |model| Ok(model.tables.here(&at, model.heads)?.mask)),
-            ),
             each(
                 "norm",
                 &|layer| bytes(layer.norm.weight()),
@@ -83,21 +78,16 @@ impl FixedLlama {
                 &|layer| bytes(layer.qkv.weight()),
                 with_x(|layer, x| layer.qkv.forward(x)),
             ),
-            each("rotation", &none, {
-                let here = here.clone();
-                Box::new(move |_, _| candle_nn::rotary_emb::rope(&all_heads, &here.cos, &here.sin))
-            }),
-            each("cache", &none, {
-                let here = here.clone();
-                Box::new(move |_, layer| {
-                    layer.cache.scatter_set(&here.place, &new, 1)?;
-                    Ok(new.clone())
-                })
-            }),
             each(
-                "scores, softmax, values",
-                &|layer| bytes(&layer.cache),
-                Box::new(move |model, layer| layer.context(&query, &here, model.heads, &model.gemm)),
+                ATTENTION,
+                &|layer| {
+                    layer
+                        .cache
+                        .keys()
+                        .and_then(|keys| Ok(bytes(&keys) + bytes(&layer.cache.values()?)))
+                        .unwrap_or(0)
+                },
+                Box::new(move |model, layer| layer.context(&qkv, &model.rotation, &at, model.heads)),
             ),
             each("output of the attention", &|layer| bytes(layer.output.weight()), {
                 let x = x.clone();
@@ -130,7 +120,7 @@ impl FixedLlama {
                 bytes(self.head.weight()),
                 Box::new(move |model| model.head.forward(&x)),
             ),
-            once("likeliest word", 0, Box::new(move |_| logits.argmax(D::Minus1))),
+            once("likeliest word", 0, Box::new(move |_| likeliest(&logits))),
         ])
     }
 }
