@@ -5,8 +5,9 @@
 mod devices;
 
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
-use candle_nn::LayerNorm;
-use candle_sgemm::blocks::{attend, Attention, EncoderLayer, FeedForward};
+use candle_sgemm::blocks::{
+    attend, explain_attention, softmax, Attention, EncoderLayer, FeedForward, KvCache, LayerNorm, Rotation,
+};
 use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
 use devices::{random, tolerance, worst};
 use rand::rngs::StdRng;
@@ -21,7 +22,15 @@ on_every_device!(
     attention_in_sixteen_bits_is_near,
     attention_to_another_sequence_is_candles,
     drawn_attention_is_that_of_fp64,
+    attention_of_rows_that_are_masked_whole_is_candles,
+    attention_is_one_kernel_where_that_is_faster,
     gradients_of_attention_are_candles,
+    drawn_steps_are_those_of_fp64,
+    a_cache_says_what_does_not_fit,
+    drawn_norms_are_those_of_fp64,
+    drawn_softmaxes_are_those_of_fp64,
+    gradients_of_norms_are_those_of_candles_operations,
+    views_and_long_rows_have_norms_too,
     encoder_layers_are_candles,
     a_stack_adds_its_residual,
     errors_say_what_does_not_fit,
@@ -298,54 +307,202 @@ fn attention_to_another_sequence_is_candles(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Queries few and many, keys of any number, heads that are views, masks that are broadcast and hide keys.
+/// A view of this shape, as heads are: narrowed, heads and rows in either order, the last dimension without gaps.
+fn drawn_heads(rng: &mut StdRng, shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+    let rank = shape.len();
+    let mut stored = shape.to_vec();
+    let rows_first = rank > 2 && rng.random::<bool>();
+    if rows_first {
+        stored.swap(rank - 3, rank - 2);
+    }
+    let narrowed = rng.random_range(0..rank);
+    // Whole vectors of any type, or, sometimes, not.
+    let step = if narrowed == rank - 1 && rng.random_range(0..4) > 0 {
+        8
+    } else {
+        1
+    };
+    let start = step * rng.random_range(0..3);
+    let wanted = stored[narrowed];
+    stored[narrowed] += start + step * rng.random_range(0..2);
+    let tensor = random(&stored, device)
+        .to_dtype(dtype)?
+        .narrow(narrowed, start, wanted)?;
+    match rows_first {
+        true => tensor.transpose(rank - 3, rank - 2),
+        false => Ok(tensor),
+    }
+}
+
+/// Lengths, widths, masks, views and types of any kind, by one kernel or by three.
 fn drawn_attention_is_that_of_fp64(device: &Device) -> Result<()> {
-    const CASES: u64 = 80;
-    for seed in 0..CASES {
-        let mut rng = StdRng::seed_from_u64(seed);
-        // Three kernels round scores up to 8 to 16 bits, by 2⁻⁸ or 2⁻⁵ at most, and values up to 4 follow.
-        let types = [(DType::F32, 1e-5), (DType::F16, 0.02), (DType::BF16, 0.15)];
-        let (dtype, limit) = types[rng.random_range(0..types.len())];
-        let (batch, heads) = (rng.random_range(1..=3), rng.random_range(1..=6));
-        let most_queries = if rng.random() { 8 } else { 90 };
-        let (queries, keys) = (rng.random_range(1..=most_queries), rng.random_range(1..=300));
-        let (width, value_width) = (8 * rng.random_range(1..=16), 8 * rng.random_range(1..=16));
-        let heads_of = |length: usize, width: usize| -> Result<Tensor> {
-            let rows = random(&[batch, length, heads, width], device).to_dtype(dtype)?;
-            rows.transpose(1, 2)
+    let mut rng = StdRng::seed_from_u64(6);
+    let mut by_one = 0;
+    const CASES: usize = 120;
+    for _ in 0..CASES {
+        let length = |rng: &mut StdRng| match rng.random_range(0..3) {
+            0 => rng.random_range(1..9),
+            1 => [15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257][rng.random_range(0..15usize)],
+            _ => rng.random_range(1..=300),
         };
-        let (query, key) = (heads_of(queries, width)?, heads_of(keys, width)?);
-        let value = heads_of(keys, value_width)?;
+        let (queries, keys) = (length(&mut rng), length(&mut rng));
+        let width = |rng: &mut StdRng| match rng.random_range(0..4) {
+            0 => rng.random_range(1..=140),
+            1 => 8 * rng.random_range(1..=17),
+            _ => [32, 64, 128][rng.random_range(0..3usize)],
+        };
+        let w = width(&mut rng);
+        let value_width = if rng.random_range(0..4) > 0 { w } else { width(&mut rng) };
+        let batch: Vec<usize> = (0..rng.random_range(1..4)).map(|_| rng.random_range(1..5)).collect();
+        let mut of_keys = batch.clone();
+        for extent in &mut of_keys {
+            *extent = if rng.random_range(0..4) == 0 { 1 } else { *extent };
+        }
+        let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3usize)];
+        let query = drawn_heads(&mut rng, &[&batch[..], &[queries, w]].concat(), dtype, device)?;
+        let key = drawn_heads(&mut rng, &[&of_keys[..], &[keys, w]].concat(), dtype, device)?;
+        let value = drawn_heads(&mut rng, &[&of_keys[..], &[keys, value_width]].concat(), dtype, device)?;
         let mask = match rng.random_range(0..3) {
             0 => None,
-            1 => Some(random(&[batch, 1, queries, keys], device).to_dtype(dtype)?),
-            _ => {
-                let hidden = |key: usize| key > 0 && key.is_multiple_of(3);
-                let row: Vec<f32> = (0..keys)
-                    .map(|key| if hidden(key) { f32::NEG_INFINITY } else { 0.0 })
-                    .collect();
-                Some(Tensor::from_vec(row, (1, 1, 1, keys), device)?.to_dtype(dtype)?)
+            kind => {
+                let mut shape = [&batch[..], &[queries, keys]].concat();
+                for extent in &mut shape {
+                    *extent = if rng.random_range(0..3) == 0 { 1 } else { *extent };
+                }
+                let count: usize = shape.iter().product();
+                // What drowns scores in FP64, too; 16 bits have no such number.
+                let drowns = kind == 2 && dtype == DType::F32;
+                let hidden = if drowns { -1e30 } else { f32::NEG_INFINITY };
+                // Seldom a whole row.
+                let numbers = (0..count).map(|_| match rng.random_range(0..4) {
+                    0 => hidden,
+                    _ => rng.random_range(-1.0..1.0f32),
+                });
+                Some(Tensor::from_vec(numbers.collect::<Vec<_>>(), shape, device)?.to_dtype(dtype)?)
             }
         };
-        let scale = 1.0 / (width as f64).sqrt();
-        let ours = attend(&Gemm::new(), &query, &key, &value, scale, mask.as_ref())?;
+        let scale = 1.0 / (w as f64).sqrt();
+        let gemm = Gemm::new();
+        let ours = attend(&gemm, &query, &key, &value, scale, mask.as_ref())?;
+        let how = explain_attention(&gemm, &query, &key, &value, mask.as_ref())?;
+        by_one += usize::from(how.starts_with("attention_"));
 
-        let exact = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.contiguous();
+        let exact = |t: &Tensor| -> Result<Tensor> {
+            let t = t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+            let matrix = t.dims()[t.rank() - 2..].to_vec();
+            let whole = t.broadcast_as([&batch[..], &matrix].concat())?.contiguous()?;
+            whole.reshape([&[batch.iter().product()], &matrix[..]].concat())
+        };
         let mut scores = (exact(&query)?.matmul(&exact(&key)?.t()?.contiguous()?)? * scale)?;
         if let Some(mask) = &mask {
-            scores = scores.broadcast_add(&exact(mask)?)?;
+            let mask = mask.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+            let mask = mask.broadcast_as([&batch[..], &[queries, keys]].concat())?;
+            scores = (scores
+                + mask
+                    .contiguous()?
+                    .reshape((batch.iter().product::<usize>(), queries, keys))?)?;
         }
-        let weights = candle_nn::ops::softmax(&scores, D::Minus1)?;
-        let expected = moved(&weights.matmul(&exact(&value)?)?)?;
-        assert_eq!(ours.dims(), expected.dims());
-        let error = worst(&exact(&ours)?, &expected)?;
-        assert!(
-            error <= limit,
-            "seed {seed}: {dtype:?}, {batch} × {heads} heads of {queries} queries and {keys} keys, widths {width} and \
-             {value_width}, mask {:?}: {error:e}",
-            mask.map(|mask| mask.dims().to_vec())
-        );
+        let context = candle_nn::ops::softmax(&scores, D::Minus1)?.matmul(&exact(&value)?)?;
+        let context = context.reshape([&batch[..], &[queries, value_width]].concat())?;
+        let expected = moved(&context)?.flatten_all()?.to_vec1::<f64>()?;
+        assert_eq!(ours.elem_count(), expected.len());
+        assert!(ours.is_contiguous());
+        let found = ours
+            .to_device(&Device::Cpu)?
+            .to_dtype(DType::F64)?
+            .flatten_all()?
+            .to_vec1::<f64>()?;
+        // Scores of 16-bit products are rounded, and so are their weights, each once; one kernel rounds the result alone.
+        let one_kernel = how.starts_with("attention_");
+        let (rounding, three) = match dtype {
+            DType::F32 => (0.0, 64.0 * tolerance(w)),
+            DType::F16 => (1.0 / 2048.0, 3e-2),
+            _ => (1.0 / 256.0, 0.25),
+        };
+        let limit = |x: f64| {
+            if one_kernel {
+                64.0 * tolerance(w) + rounding * x.abs()
+            } else {
+                three
+            }
+        };
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let right = (found - expected).abs() <= limit(*expected) || found.is_nan() && expected.is_nan();
+            assert!(
+                right,
+                "number {i} is {found}, not {expected}: Q {:?}, K {:?}, V {:?}, {dtype:?}, mask {:?}: {how}",
+                query.layout(),
+                key.layout(),
+                value.layout(),
+                mask.as_ref().map(Tensor::layout)
+            );
+        }
+        let again = attend(&gemm, &query, &key, &value, scale, mask.as_ref())?;
+        let bits = |t: &Tensor| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>();
+        let same = bits(&ours)?
+            .iter()
+            .zip(&bits(&again)?)
+            .all(|(x, y)| x.to_bits() == y.to_bits());
+        assert!(same, "another run gives other bits: {how}");
     }
+    println!("{by_one} of {CASES} by one kernel");
+    assert_eq!(
+        by_one > CASES / 4,
+        device.is_cuda(),
+        "{by_one} of {CASES} by one kernel"
+    );
+    Ok(())
+}
+
+/// Rows that see no key have no softmax; those of a large negative number see all alike.
+fn attention_of_rows_that_are_masked_whole_is_candles(device: &Device) -> Result<()> {
+    for (queries, keys) in [(4, 40), (20, 70)] {
+        let heads = |rows: usize| random(&[3, rows, 32], device);
+        let (query, key, value) = (heads(queries), heads(keys), heads(keys));
+        for hidden in [f32::NEG_INFINITY, -1e30] {
+            let row = |i: usize| (0..keys).map(move |k| if i == 1 || (i == 2 && k > 3) { hidden } else { 0.0 });
+            let mask: Vec<f32> = (0..queries).flat_map(row).collect();
+            let mask = Tensor::from_vec(mask, (queries, keys), device)?;
+            let ours = attend(&Gemm::new(), &query, &key, &value, 0.2, Some(&mask))?;
+            let scores = (query.matmul(&key.t()?.contiguous()?)? * 0.2)?.broadcast_add(&mask)?;
+            let expected = moved(&candle_nn::ops::softmax_last_dim(&scores)?.matmul(&value)?)?;
+            let of_row = |t: &Tensor, i: usize| t.narrow(0, i, 1)?.flatten_all()?.to_vec1::<f32>();
+            for i in 0..queries {
+                for (found, expected) in of_row(&ours, i)?.iter().zip(&of_row(&expected, i)?) {
+                    let near = f64::from((found - expected).abs()) <= 16.0 * tolerance(32);
+                    assert!(
+                        near || found.is_nan() && expected.is_nan(),
+                        "row {i}: {found}, not {expected}"
+                    );
+                }
+            }
+            assert_eq!(of_row(&ours, 1)?.iter().all(|x| x.is_nan()), hidden.is_infinite());
+        }
+    }
+    Ok(())
+}
+
+fn attention_is_one_kernel_where_that_is_faster(device: &Device) -> Result<()> {
+    let heads = |shape: &[usize]| random(shape, device);
+    let how = |gemm: &Gemm, query: &Tensor, key: &Tensor| explain_attention(gemm, query, key, key, None);
+    let step = (heads(&[8, 4, 1, 64]), heads(&[8, 1, 256, 64]));
+    let text = (heads(&[1, 12, 16, 32]), heads(&[1, 12, 16, 32]));
+    let long = (heads(&[1, 12, 2048, 64]), heads(&[1, 12, 2048, 64]));
+    let gemm = Gemm::new();
+    for ((query, key), one) in [(&step, true), (&text, true), (&long, false)] {
+        let how = how(&gemm, query, key)?;
+        assert_eq!(how.starts_with("attention_"), one && device.is_cuda(), "{how}");
+    }
+    let three = "two products and a softmax: ";
+    // A kernel that the settings name keeps the products, and so does a gradient.
+    let named = how(&Gemm::new().kernel("ffma_64x64"), &text.0, &text.1)?;
+    assert!(named.starts_with(three) && named.contains("name a kernel"), "{named}");
+    let tracked = how(&gemm, Var::from_tensor(&text.0)?.as_tensor(), &text.1)?;
+    assert!(tracked.starts_with(three), "{tracked}");
+    // What does not fit is said by the products.
+    let (query, key) = (heads(&[2, 5, 16]), heads(&[2, 5, 24]));
+    assert!(how(&gemm, &query, &key)?.starts_with(three));
+    assert!(attend(&gemm, &query, &key, &key, 1.0, None).is_err());
     Ok(())
 }
 
@@ -379,10 +536,389 @@ fn gradients_of_attention_are_candles(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// A step in FP64, of one sequence: the cache's keys and values by head and place, and the new row. Rotated numbers are rounded as the
+/// cache's are.
+fn stepped(
+    caches: &mut [Vec<Vec<f64>>; 2],
+    row: &[f64],
+    [cosines, sines]: [&[f64]; 2],
+    at: usize,
+    [heads, queries, width]: [usize; 3],
+    scale: f64,
+    round: impl Fn(f64) -> f64,
+) -> Vec<f64> {
+    let half = width / 2;
+    let part = |i: usize| &row[i * width..][..width];
+    let rotated = |x: &[f64]| -> Vec<f64> {
+        (0..width)
+            .map(|i| match i < half {
+                true => x[i] * cosines[i] - x[i + half] * sines[i],
+                false => x[i - half] * sines[i - half] + x[i] * cosines[i - half],
+            })
+            .map(&round)
+            .collect()
+    };
+    let mut context = Vec::new();
+    for head in 0..heads {
+        let [keys, values] = &mut *caches;
+        keys[head][at * width..][..width].copy_from_slice(&rotated(part(heads * queries + head)));
+        values[head][at * width..][..width].copy_from_slice(part(heads * queries + heads + head));
+        for query in 0..queries {
+            let query = rotated(part(head * queries + query));
+            let dot = |key: usize| -> f64 { (0..width).map(|i| query[i] * keys[head][key * width + i]).sum() };
+            let scores: Vec<f64> = (0..=at).map(|key| scale * dot(key)).collect();
+            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights: Vec<f64> = scores.iter().map(|score| (score - top).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            let of_column = |i: usize| {
+                (0..=at)
+                    .map(|key| weights[key] * values[head][key * width + i])
+                    .sum::<f64>()
+            };
+            context.extend((0..width).map(|i| of_column(i) / total));
+        }
+    }
+    context
+}
+
+/// Steps one after the other, to the cache's end and again from somewhere, of any sizes and types.
+fn drawn_steps_are_those_of_fp64(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(21);
+    for case in 0..40 {
+        let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3usize)];
+        let (batch, heads, queries) = (rng.random_range(1..4), rng.random_range(1..5), rng.random_range(1..10));
+        let width = [8, 16, 32, 64, 96, 128, 130][rng.random_range(0..7usize)];
+        let places = [1, 5, 33, 70, 300][rng.random_range(0..5usize)];
+        let cache = KvCache::new(batch, heads, places, width, dtype, device)?;
+        let angles = (random(&[places + 3, width / 2], device) * 3.0)?;
+        let rotation = Rotation::new(&angles.cos()?.to_dtype(dtype)?, &angles.sin()?.to_dtype(dtype)?)?;
+        let exact = |t: &Tensor| {
+            t.to_device(&Device::Cpu)?
+                .to_dtype(DType::F64)?
+                .flatten_all()?
+                .to_vec1::<f64>()
+        };
+        let (cosines, sines) = (exact(rotation.cosines())?, exact(rotation.sines())?);
+        let rounded = |x: f64| -> f64 {
+            match dtype {
+                DType::F16 => half::f16::from_f64(x).to_f64(),
+                DType::BF16 => half::bf16::from_f64(x).to_f64(),
+                _ => f64::from(x as f32),
+            }
+        };
+        let empty = || vec![vec![0.0; places * width]; heads];
+        let mut caches: Vec<[Vec<Vec<f64>>; 2]> = (0..batch).map(|_| [empty(), empty()]).collect();
+        let mut at = rng.random_range(0..places);
+        let scale = 1.0 / (width as f64).sqrt();
+        for _ in 0..4 {
+            let row = (queries + 2) * heads * width;
+            // Rows of a larger tensor, as a batch of them may be.
+            let gap = if rng.random() { 0 } else { 16 };
+            let rows = (random(&[batch, row + gap], device) * 2.0)?
+                .to_dtype(dtype)?
+                .narrow(1, 0, row)?;
+            let position = Tensor::new(&[at as u32], device)?;
+            let ours = cache.attend_step(&rows, &rotation, &position, scale)?;
+            assert_eq!(ours.dims(), [batch, heads * queries * width]);
+            let (found, rows) = (exact(&ours)?, exact(&rows)?);
+            let angles = [&cosines, &sines].map(|table| &table[at * (width / 2)..][..width / 2]);
+            let mut expected = Vec::new();
+            for (row, caches) in rows.chunks(row).zip(&mut caches) {
+                expected.extend(stepped(
+                    caches,
+                    row,
+                    angles,
+                    at,
+                    [heads, queries, width],
+                    scale,
+                    rounded,
+                ));
+            }
+            // Rotated numbers up to 4 are rounded, by one more last bit where they lie between two, and by several where candle computes
+            // in 16 bits; scores follow, of which a weight is the exponential.
+            let limit = match dtype {
+                DType::F32 => 64.0 * tolerance(width),
+                DType::F16 => 0.06,
+                _ => 0.4,
+            };
+            for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert!(
+                    (found - expected).abs() <= limit,
+                    "case {case}, place {at} of {places}: {batch} × {heads} × {queries} × {width}, {dtype:?}: number {i} is {found}, not \
+                     {expected}"
+                );
+            }
+            // The cache holds what it should, and elsewhere what it did.
+            for (part, of) in [cache.keys()?, cache.values()?].iter().zip(0..) {
+                let wanted = caches
+                    .iter()
+                    .flat_map(|caches: &[Vec<Vec<f64>>; 2]| caches[of].iter().flatten());
+                for (found, expected) in exact(part)?.iter().zip(wanted) {
+                    assert!(
+                        (found - expected).abs() <= limit / 4.0,
+                        "case {case}: the cache has {found}, not {expected}"
+                    );
+                }
+            }
+            at = if at + 1 < places {
+                at + 1
+            } else {
+                rng.random_range(0..places)
+            };
+        }
+    }
+    Ok(())
+}
+
+fn a_cache_says_what_does_not_fit(device: &Device) -> Result<()> {
+    let cache = KvCache::new(2, 3, 10, 16, DType::F32, device)?;
+    let table = |rows: usize, columns: usize| random(&[rows, columns], device);
+    let rotation = |rows, columns| Rotation::new(&table(rows, columns), &table(rows, columns));
+    let position = Tensor::new(&[0u32], device)?;
+    let fails = |rows: &Tensor, rotation: &Rotation, position: &Tensor, with: &str| {
+        let error = cache
+            .attend_step(rows, rotation, position, 1.0)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(with), "{error}");
+    };
+    let (rows, right) = (table(2, 4 * 48), rotation(10, 8)?);
+    assert!(cache.attend_step(&rows, &right, &position, 1.0).is_ok());
+    fails(&table(2, 2 * 48), &right, &position, "(queries + 2)·48");
+    fails(&table(1, 4 * 48), &right, &position, "2 sequences");
+    fails(&rows, &rotation(9, 8)?, &position, "of 10 places");
+    fails(&rows, &rotation(10, 16)?, &position, "width 16");
+    fails(&rows.to_dtype(DType::F16)?, &right, &position, "F32");
+    fails(&rows, &right, &Tensor::new(&[0i64], device)?, "u32");
+    fails(&rows, &right, &Tensor::new(&[0u32, 1], device)?, "u32");
+    assert!(Rotation::new(&table(4, 8), &table(4, 9)).is_err());
+    assert!(KvCache::new(1, 0, 4, 16, DType::F32, device).is_err());
+    assert!(KvCache::new(1, 1, 4, 16, DType::U32, device).is_err());
+    // What behind the position is not seen, whatever it is.
+    let cache = KvCache::new(1, 1, 40, 16, DType::F32, device)?;
+    let step = |at: u32, rows: &Tensor| cache.attend_step(rows, &rotation(40, 8)?, &Tensor::new(&[at], device)?, 1.0);
+    let rows = table(1, 3 * 16);
+    step(20, &(rows.zeros_like()? * f64::NAN)?)?;
+    let y = step(7, &rows)?.flatten_all()?.to_vec1::<f32>()?;
+    assert!(y.iter().all(|x| x.is_finite()), "{y:?}");
+    Ok(())
+}
+
+/// Rows of any number and width, with gaps and off 16 bytes, in every type.
+fn drawn_rows(rng: &mut StdRng, device: &Device) -> Result<Tensor> {
+    let count = |rng: &mut StdRng| -> usize {
+        match rng.random_range(0..3) {
+            0 => rng.random_range(1..5),
+            1 => rng.random_range(1..200),
+            _ => rng.random_range(200..3000),
+        }
+    };
+    let (rows, width) = (count(rng), count(rng));
+    let width = if rng.random() { width.next_multiple_of(8) } else { width };
+    let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3usize)];
+    let step = if rng.random() { 8 } else { 1 };
+    let (before, after) = (step * rng.random_range(0..3), step * rng.random_range(0..3));
+    let wide = random(&[rows, before + width + after], device);
+    // Numbers far from 0, on which the difference of two means of squares would cancel.
+    let far = if rng.random_range(0..3) == 0 { 30.0 } else { 0.0 };
+    let x = (wide * 4.0)?
+        .affine(1.0, far)?
+        .to_dtype(dtype)?
+        .narrow(1, before, width)?;
+    match rng.random_range(0..4) {
+        0 => x.unsqueeze(1),
+        1 => x.unsqueeze(0),
+        _ => Ok(x),
+    }
+}
+
+fn exact(t: &Tensor) -> Result<Tensor> {
+    t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.contiguous()
+}
+
+/// That each number is one of the type's next to the right one, and that another run gives the same bits. FP32's last bits on the way
+/// are those of numbers up to `largest`.
+fn assert_near(run: impl Fn() -> Result<Tensor>, expected: &Tensor, largest: f64, what: &str) -> Result<()> {
+    let found = run()?;
+    assert_eq!(found.dims(), expected.dims(), "{what}");
+    assert!(found.is_contiguous());
+    let last = match found.dtype() {
+        DType::F16 => 1.0 / 2048.0,
+        DType::BF16 => 1.0 / 256.0,
+        _ => 0.0,
+    };
+    let way = 16.0 * f64::from(f32::EPSILON) * largest.max(1.0);
+    let numbers = |t: &Tensor| exact(t)?.flatten_all()?.to_vec1::<f64>();
+    for (i, (found, expected)) in numbers(&found)?.iter().zip(&numbers(expected)?).enumerate() {
+        let near = (found - expected).abs() <= last * expected.abs() * 1.01 + way * expected.abs().max(1.0);
+        assert!(near, "{what}: number {i} is {found}, not {expected}");
+    }
+    let bits = |t: &Tensor| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>();
+    assert_eq!(bits(&found)?, bits(&run()?)?, "{what}: another run gives other bits");
+    Ok(())
+}
+
+fn drawn_norms_are_those_of_fp64(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(11);
+    for case in 0..120 {
+        let x = drawn_rows(&mut rng, device)?;
+        let (width, dtype) = (x.dim(D::Minus1)?, x.dtype());
+        let columns = || random(&[width], device).to_dtype(dtype);
+        let (weight, bias) = (columns()?, if rng.random() { Some(columns()?) } else { None });
+        let epsilon = [1e-5, 1e-12, 0.1][rng.random_range(0..3usize)];
+        let centered: bool = rng.random();
+        let norm = LayerNorm::new(weight.clone(), bias.clone(), epsilon);
+        let norm = if centered { norm } else { norm.without_mean() };
+
+        let mut expected = exact(&x)?;
+        if centered {
+            expected = expected.broadcast_sub(&expected.mean_keepdim(D::Minus1)?)?;
+        }
+        let variance = expected.sqr()?.mean_keepdim(D::Minus1)?;
+        // One number less its mean is 0, or what rounding leaves.
+        let least = (variance.min_all()?.to_scalar::<f64>()? + epsilon).sqrt();
+        if centered && (width == 1 || least < 0.03) {
+            continue;
+        }
+        expected = expected.broadcast_div(&(variance + epsilon)?.sqrt()?)?;
+        expected = expected.broadcast_mul(&exact(&weight)?)?;
+        if let Some(bias) = &bias {
+            expected = expected.broadcast_add(&exact(bias)?)?;
+        }
+        // Candle's, on the CPU, rounds 16-bit numbers twice.
+        if !device.is_cuda() && dtype != DType::F32 {
+            continue;
+        }
+        let what = format!(
+            "case {case}: {:?}, {dtype:?}, mean {centered}, bias {}",
+            x.layout(),
+            bias.is_some()
+        );
+        // The mean is wrong by last bits of the largest number, and what is left of it is divided by the least deviation.
+        let largest = exact(&x)?.abs()?.max_all()?.to_scalar::<f64>()? / least;
+        // Candle's, on the CPU, takes the difference of two means, which cancels.
+        if !device.is_cuda() && largest > 10.0 {
+            continue;
+        }
+        assert_near(|| norm.forward(&x), &expected, largest, &what)?;
+    }
+    Ok(())
+}
+
+fn drawn_softmaxes_are_those_of_fp64(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(12);
+    for case in 0..120 {
+        let x = drawn_rows(&mut rng, device)?;
+        let hidden = rng.random_range(0..3) == 0;
+        let x = match hidden && x.dim(D::Minus1)? > 1 {
+            // Every third column is masked, the first is not.
+            true => {
+                let width = x.dim(D::Minus1)?;
+                let mask: Vec<f32> = (0..width)
+                    .map(|i| if i % 3 == 1 { f32::NEG_INFINITY } else { 0.0 })
+                    .collect();
+                x.broadcast_add(&Tensor::from_vec(mask, width, device)?.to_dtype(x.dtype())?)?
+            }
+            false => x,
+        };
+        if !device.is_cuda() && x.dtype() != DType::F32 {
+            continue;
+        }
+        let expected = candle_nn::ops::softmax(&exact(&x)?, D::Minus1)?;
+        assert_near(
+            || softmax(&x),
+            &expected,
+            1.0,
+            &format!("case {case}: {:?}, {:?}", x.layout(), x.dtype()),
+        )?;
+    }
+    // What is not a number stays none, in its row alone.
+    let x = Tensor::new(
+        &[
+            [1f32, f32::NAN, 0.],
+            [f32::INFINITY, 0., 0.],
+            [f32::NEG_INFINITY; 3],
+            [0., 0., 0.],
+        ],
+        device,
+    )?;
+    let y = softmax(&x)?.to_vec2::<f32>()?;
+    assert!(y[..3].iter().flatten().all(|x| x.is_nan()), "{y:?}");
+    assert!(y[3].iter().all(|x| (x - 1.0 / 3.0).abs() < 1e-6), "{y:?}");
+    Ok(())
+}
+
+fn gradients_of_norms_are_those_of_candles_operations(device: &Device) -> Result<()> {
+    let var = |shape: &[usize]| Var::from_tensor(&random(shape, device));
+    for (centered, with_bias) in [(true, true), (true, false), (false, false)] {
+        let (x, weight, bias) = (var(&[3, 20])?, var(&[20])?, var(&[20])?);
+        let bias = with_bias.then_some(&bias);
+        let norm = LayerNorm::new(
+            weight.as_tensor().clone(),
+            bias.map(|bias| bias.as_tensor().clone()),
+            1e-5,
+        );
+        let norm = if centered { norm } else { norm.without_mean() };
+        let scales = random(&[3, 20], device);
+        let gradients = (norm.forward(&x)? * &scales)?.sum_all()?.backward()?;
+        let composed = match centered {
+            true => {
+                let bias = bias.map_or_else(|| weight.zeros_like(), |bias| Ok(bias.as_tensor().clone()))?;
+                candle_nn::ops::layer_norm_slow(&x, &weight, &bias, 1e-5)?
+            }
+            false => candle_nn::ops::rms_norm_slow(&x, &weight, 1e-5)?,
+        };
+        let expected = (composed * &scales)?.sum_all()?.backward()?;
+        for t in [Some(&x), Some(&weight), bias].into_iter().flatten() {
+            let (found, expected) = (
+                gradients.get(t).expect("a gradient"),
+                expected.get(t).expect("a gradient"),
+            );
+            let error = worst(found, expected)?;
+            assert!(error < 1e-4, "{error:e}");
+        }
+    }
+    let x = var(&[3, 20])?;
+    let gradient = (softmax(x.as_tensor())? * random(&[3, 20], device))?
+        .sum_all()?
+        .backward()?;
+    assert!(gradient.get(&x).is_some());
+    Ok(())
+}
+
+/// What no kernel takes is candle's: transposed rows are gathered, long ones composed.
+fn views_and_long_rows_have_norms_too(device: &Device) -> Result<()> {
+    let columns = |width: usize| Ok::<_, candle_core::Error>((random(&[width], device), random(&[width], device)));
+    for (x, width) in [
+        (random(&[24, 10], device).t()?, 24),
+        (random(&[4, 3, 8], device).transpose(0, 1)?, 8),
+        (random(&[2, 20_001], device), 20_001),
+        (random(&[2, 20_000], device), 20_000),
+        (random(&[0, 16], device), 16),
+    ] {
+        let (weight, bias) = columns(width)?;
+        let ours = LayerNorm::new(weight.clone(), Some(bias.clone()), 1e-5).forward(&x)?;
+        assert_eq!(ours.dims(), x.dims());
+        assert_eq!(softmax(&x)?.dims(), x.dims());
+        if x.elem_count() == 0 {
+            continue;
+        }
+        let expected = candle_nn::ops::layer_norm_slow(&x.contiguous()?, &weight, &bias, 1e-5)?;
+        let error = worst(&ours, &expected)?;
+        assert!(error < 1e-4, "{:?}: {error:e}", x.layout());
+        let error = worst(&softmax(&x)?, &candle_nn::ops::softmax(&x, D::Minus1)?)?;
+        assert!(error < 1e-5, "{:?}: {error:e}", x.layout());
+    }
+    // Weights of another width are refused as candle refuses them.
+    let norm = LayerNorm::new(random(&[7], device), None, 1e-5);
+    assert!(norm.forward(&random(&[3, 8], device)).is_err());
+    Ok(())
+}
+
 fn encoder_layers_are_candles(device: &Device) -> Result<()> {
     let (width, inner, heads) = (48, 80, 4);
     let layers = projections(width, device)?;
-    let norm = || LayerNorm::new(random(&[width], device), random(&[width], device), 1e-5);
+    let norm = || LayerNorm::new(random(&[width], device), Some(random(&[width], device)), 1e-5);
     let (norm1, norm2) = (norm(), norm());
     let plain = Mlp::from_layers(vec![
         layer(inner, width, true, device)?.with_activation(Activation::GeluErf),

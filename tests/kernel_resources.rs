@@ -74,3 +74,30 @@ fn every_transposition_is_compiled_for_every_element_size_and_spills_nothing() {
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
+
+#[test]
+fn every_kernel_of_attention_and_rows_is_compiled_and_spills_nothing() {
+    let mut complaints = Vec::new();
+    let attention = candle_sgemm::attention::TABLE
+        .iter()
+        .chain(candle_sgemm::attention::STEPS)
+        .map(|kernel| kernel.name);
+    let names: Vec<_> = attention
+        .chain(candle_sgemm::rowwise::kernels::all().map(|kernel| kernel.name))
+        .collect();
+    for name in names {
+        for &capability in architectures() {
+            let compiled = resources()
+                .iter()
+                .find(|r| r.entry == name && r.capability == capability);
+            match compiled {
+                None => complaints.push(format!("{}: no machine code for sm_{capability}", name)),
+                Some(found) if found.spilled > 0 => {
+                    complaints.push(format!("{}: spills {} bytes on sm_{capability}", name, found.spilled))
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}

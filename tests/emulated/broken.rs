@@ -1,10 +1,14 @@
 //! Kernels of every family, broken on purpose: how many breaks are found, as what, and after how many runs.
 
 use crate::kernels::ptx::{self, Target};
-use crate::kernels::{gemm, transpositions};
+use crate::kernels::{attention, attention_step, gemm, rowwise, transpositions};
 use crate::mutants::{Break, Kernel, Mutant};
 use crate::{chosen, in_parallel, rng_of, setting};
+use candle_sgemm::attention as attentions;
+use candle_sgemm::attention::AttentionKernel;
 use candle_sgemm::gemm::{KernelSpec, TABLE};
+use candle_sgemm::rowwise as rowwise_operations;
+use candle_sgemm::rowwise::RowwiseKernel;
 use candle_sgemm::transpose;
 use candle_sgemm::transpose::kernels::{Instance, TransposeKernel};
 use candle_sgemm::transpose::plan::Step;
@@ -21,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 18] = [
+const FAMILIES: [Family; 23] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -83,6 +87,7 @@ const FAMILIES: [Family; 18] = [
             "gemv_stream_m1_k1024",
         ],
     ),
+    ("few rows", Target::Hopper, &["few_rows_16x8", "few_rows_16x12"]),
     (
         "mma.sync",
         Target::Ampere,
@@ -97,6 +102,31 @@ const FAMILIES: [Family; 18] = [
         "the ladder, synchronous",
         Target::Hopper,
         &["sgemm_13_warp_tiled", "sgemm_12_double_buffered", "sgemm_03_shared"],
+    ),
+    (
+        "attention, few queries",
+        Target::Hopper,
+        &["attention_rows_f32_q4_w64", "attention_rows_bf16_q1_w128"],
+    ),
+    (
+        "attention, steps",
+        Target::Hopper,
+        &["attention_step_f32_q4_w64", "attention_step_bf16_q1_w128"],
+    ),
+    (
+        "attention, tiles",
+        Target::Hopper,
+        &["attention_tiles_f32_16x32_w32", "attention_tiles_f16_16x32_w64"],
+    ),
+    (
+        "operations on rows",
+        Target::Hopper,
+        &[
+            "norm_f32_128x4",
+            "norm_bf16_32x8_elements",
+            "softmax_f32_512x1",
+            "softmax_f16_32x4",
+        ],
     ),
     ("transposition by TMA", Target::Hopper, &["transpose_06_tma"]),
     (
@@ -119,6 +149,9 @@ const FAMILIES: [Family; 18] = [
 enum Subject {
     Product(&'static KernelSpec),
     Movement(&'static TransposeKernel, &'static Instance),
+    Attention(&'static AttentionKernel),
+    Step(&'static AttentionKernel),
+    Rowwise(&'static RowwiseKernel),
 }
 
 impl Subject {
@@ -133,7 +166,23 @@ impl Subject {
                     .iter()
                     .map(|instance| Subject::Movement(kernel, instance))
             });
-        let all: Vec<_> = products.chain(movements).collect();
+        let attention = attentions::TABLE
+            .iter()
+            .filter(|kernel| kernel.name == name)
+            .map(Subject::Attention);
+        let steps = attentions::STEPS
+            .iter()
+            .filter(|kernel| kernel.name == name)
+            .map(Subject::Step);
+        let rowwise = rowwise_operations::kernels::all()
+            .filter(|kernel| kernel.name == name)
+            .map(Subject::Rowwise);
+        let all: Vec<_> = products
+            .chain(movements)
+            .chain(attention)
+            .chain(steps)
+            .chain(rowwise)
+            .collect();
         assert!(!all.is_empty(), "no table has {name}");
         all
     }
@@ -142,6 +191,9 @@ impl Subject {
         match self {
             Subject::Product(spec) => spec.name,
             Subject::Movement(_, instance) => instance.entry,
+            Subject::Attention(kernel) => kernel.name,
+            Subject::Step(kernel) => kernel.name,
+            Subject::Rowwise(kernel) => kernel.name,
         }
     }
 
@@ -149,6 +201,9 @@ impl Subject {
         let file = match self {
             Subject::Product(spec) => spec.file,
             Subject::Movement(kernel, _) => kernel.file,
+            Subject::Attention(kernel) => kernel.file,
+            Subject::Step(kernel) => kernel.file,
+            Subject::Rowwise(kernel) => kernel.file,
         };
         Kernel::new(&ptx::text(file, target), self.name())
     }
@@ -156,6 +211,7 @@ impl Subject {
     /// A case of so many multiply-adds; a deep one is deep enough for rings to come round.
     fn draw(self, rng: &mut StdRng, target: Target, work: usize, deep: bool) -> Option<Case> {
         const BYTES: usize = 64 << 10;
+        const ELEMENTS: usize = 8 << 10;
         const TRIES: usize = 50;
         match self {
             Subject::Product(spec) => {
@@ -168,6 +224,12 @@ impl Subject {
                 .filter_map(|_| transpositions::Case::draw(rng, kernel, target, BYTES))
                 .find(|case| matches!(&case.plan.step, Step::Launch { instance: drawn, .. } if drawn.entry == instance.entry))
                 .map(|case| Case::Movement(Box::new(case))),
+            Subject::Attention(kernel) => attention::Case::draw(rng, kernel, target, work / 2)
+                .map(|case| Case::Attention(Box::new(case))),
+            Subject::Step(kernel) => attention_step::Case::draw(rng, kernel, target, work / 2)
+                .map(|case| Case::Step(Box::new(case))),
+            Subject::Rowwise(kernel) => rowwise::Case::draw(rng, kernel, target, ELEMENTS)
+                .map(|case| Case::Rowwise(Box::new(case))),
         }
     }
 }
@@ -175,6 +237,9 @@ impl Subject {
 enum Case {
     Product(Box<gemm::Case>),
     Movement(Box<transpositions::Case>),
+    Attention(Box<attention::Case>),
+    Step(Box<attention_step::Case>),
+    Rowwise(Box<rowwise::Case>),
 }
 
 impl Case {
@@ -182,6 +247,9 @@ impl Case {
         match self {
             Case::Product(case) => case.limit = instructions,
             Case::Movement(case) => case.limit = instructions,
+            Case::Attention(case) => case.limit = instructions,
+            Case::Step(case) => case.limit = instructions,
+            Case::Rowwise(case) => case.limit = instructions,
         }
     }
 
@@ -200,6 +268,9 @@ impl Case {
                 }
             }
             Case::Movement(case) => case.run(module, schedule).map_err(wrong),
+            Case::Attention(case) => case.run(module, schedule).map(|(_, report)| report).map_err(wrong),
+            Case::Step(case) => case.run(module, schedule).map(|(_, report)| report).map_err(wrong),
+            Case::Rowwise(case) => case.run(module, schedule).map(|(_, report)| report).map_err(wrong),
         }
     }
 }

@@ -13,10 +13,11 @@ use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
+use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
 use kernels::ptx::Target;
-use kernels::{attention, gemm, ptx, transpositions};
-use ptx_emulator::{Kind, Schedule};
+use kernels::{attention, attention_step, gemm, ptx, rowwise, transpositions};
+use ptx_emulator::{Kind, Module, Report, Schedule};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeSet;
@@ -28,6 +29,8 @@ use std::time::Instant;
 const MOST_WORK: usize = 6 << 20;
 /// Bytes that a transposition moves, at most.
 const MOST_BYTES: usize = 192 << 10;
+/// Elements of the rows of an operation, at most.
+const MOST_ELEMENTS: usize = 32 << 10;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name)
@@ -76,7 +79,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn ran(&self, report: ptx_emulator::Report) {
+    fn ran(&self, report: Report) {
         self.runs.fetch_add(1, Ordering::Relaxed);
         self.instructions
             .fetch_add(report.thread_instructions, Ordering::Relaxed);
@@ -194,45 +197,83 @@ fn movements(target: Target) {
     tally.conclude(&format!("copies and transpositions for {target:?}"), started);
 }
 
-fn attention(target: Target) {
+/// Cases of these kernels, each drawn for its kernel and run under two schedules, which have to give the same bits.
+fn drawn<K: Sync + 'static, C>(
+    what: &str,
+    target: Target,
+    kernels: impl Iterator<Item = &'static K>,
+    name_and_file: impl Fn(&'static K) -> (&'static str, &'static str) + Sync,
+    draw: impl Fn(&mut StdRng, &'static K) -> Option<C> + Sync,
+    run: impl Fn(&C, &Module, Schedule) -> Result<(Vec<u8>, Report), gemm::Wrong> + Sync,
+    describe: impl Fn(&C) -> String + Sync,
+) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
     let many = 2 * setting("CANDLE_SGEMM_EMULATED_CASES", 2);
-    let rows: Vec<_> = attentions::TABLE
-        .iter()
-        .filter(|kernel| target.has(kernel.file) && chosen(kernel.name))
+    let kernels: Vec<_> = kernels
+        .filter(|kernel| {
+            let (name, file) = name_and_file(kernel);
+            target.has(file) && chosen(name)
+        })
         .collect();
     let tally = Tally::default();
-    in_parallel(rows.len(), |i| {
-        let kernel = rows[i];
-        let mut rng = rng_of(kernel.name, seed);
-        let module = ptx::module(kernel.file, target);
+    in_parallel(kernels.len(), |i| {
+        let (name, file) = name_and_file(kernels[i]);
+        let mut rng = rng_of(name, seed);
+        let module = ptx::module(file, target);
         for _ in 0..many {
-            let Some(case) = attention::Case::draw(&mut rng, kernel, target, MOST_WORK) else {
-                tally.complain(format!("{}: no problem suits it", kernel.name));
+            let Some(case) = draw(&mut rng, kernels[i]) else {
+                tally.complain(format!("{name}: no problem suits it"));
                 break;
             };
-            let first = match case.run(&module, Schedule::drawn(rng.next_u64())) {
-                Ok((first, report)) => {
-                    tally.ran(report);
-                    first
-                }
-                Err(wrong) => {
-                    tally.complain(format!("{}:\n{wrong}", case.describe()));
-                    continue;
-                }
+            let under = |schedule| {
+                let found = run(&case, &module, Schedule::drawn(schedule));
+                found.map_err(|wrong| tally.complain(format!("{}:\n{wrong}", describe(&case))))
             };
-            if rng.random_bool(0.3) {
-                match case.run(&module, Schedule::drawn(rng.next_u64())) {
-                    Ok((again, _)) if again == first => {}
-                    Ok(_) => tally.complain(format!("{}: another schedule gives other bits", case.describe())),
-                    Err(wrong) => tally.complain(format!("{}:\n{wrong}", case.describe())),
-                }
+            let Ok((first, report)) = under(rng.next_u64()) else {
+                continue;
+            };
+            tally.ran(report);
+            if rng.random_bool(0.3) && under(rng.next_u64()).is_ok_and(|(again, _)| again != first) {
+                tally.complain(format!("{}: another schedule gives other bits", describe(&case)));
             }
         }
-        println!("{}: done", kernel.name);
+        println!("{name}: done");
     });
-    tally.conclude(&format!("attention for {target:?}"), started);
+    tally.conclude(&format!("{what} for {target:?}"), started);
+}
+
+fn attention(target: Target) {
+    drawn(
+        "attention",
+        target,
+        attentions::TABLE.iter(),
+        |kernel| (kernel.name, kernel.file),
+        |rng, kernel| attention::Case::draw(rng, kernel, target, MOST_WORK),
+        attention::Case::run,
+        attention::Case::describe,
+    );
+    drawn(
+        "steps of decoders",
+        target,
+        attentions::STEPS.iter(),
+        |kernel| (kernel.name, kernel.file),
+        |rng, kernel| attention_step::Case::draw(rng, kernel, target, MOST_WORK),
+        attention_step::Case::run,
+        attention_step::Case::describe,
+    );
+}
+
+fn rows(target: Target) {
+    drawn(
+        "operations on rows",
+        target,
+        rowwise_operations::kernels::all(),
+        |kernel| (kernel.name, kernel.file),
+        |rng, kernel| rowwise::Case::draw(rng, kernel, target, MOST_ELEMENTS),
+        rowwise::Case::run,
+        rowwise::Case::describe,
+    );
 }
 
 #[test]
@@ -262,6 +303,7 @@ fn every_kernel(test: &str, target: Target) {
         products(target);
         movements(target);
         attention(target);
+        rows(target);
     }
 }
 
@@ -275,7 +317,13 @@ fn every_instruction_is_known() {
     let products = TABLE.iter().map(|spec| spec.file);
     let files: BTreeSet<&str> = products
         .chain(transpose::TABLE.iter().map(|kernel| kernel.file))
-        .chain(attentions::TABLE.iter().map(|kernel| kernel.file))
+        .chain(
+            attentions::TABLE
+                .iter()
+                .chain(attentions::STEPS)
+                .map(|kernel| kernel.file),
+        )
+        .chain(rowwise_operations::kernels::all().map(|kernel| kernel.file))
         .collect();
     let all: Vec<(&str, Target)> = [Target::Ada, Target::Blackwell]
         .into_iter()

@@ -140,6 +140,11 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         OFF,
+        &["const bool more = k_begin + slab + SHAPE::SLAB_K < k_end;"],
+        "likewise",
+    ),
+    (
+        OFF,
         &["for (; k < k_end; k += kStep) {"],
         "a further round multiplies zeros: what it loads is guarded",
     ),
@@ -170,6 +175,16 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
         OFF,
         &["kVector <= "],
         "numbers one by one are the same as a vector of them",
+    ),
+    (
+        OFF,
+        &["if (at > position) turn.value[i]"],
+        "at the position itself the new value takes the zeros' place",
+    ),
+    (
+        OFF,
+        &["all = fmaxf(all, __shfl_xor_sync(kWholeWarp, all, bit));"],
+        "one more exchange: a larger base scales weights and their sum alike",
     ),
 ];
 
@@ -262,6 +277,7 @@ impl Kernel {
     /// says: elsewhere nothing would be different.
     pub fn mutants(&self, covered: &BTreeSet<u32>, edges: &BTreeSet<u32>) -> Vec<Mutant> {
         let mut all = Vec::new();
+        let floats = float_bits(&self.lines[self.first..]);
         for &line in covered {
             let at = line as usize - 1;
             if at < self.first {
@@ -269,6 +285,12 @@ impl Kernel {
             }
             for (kind, what, replacement) in changes(self.lines[at].trim()) {
                 if kind == Break::Guard && !edges.contains(&line) {
+                    continue;
+                }
+                // What becomes a number is no index: a BF16 one is shifted into the upper half of an FP32 one.
+                if kind == Break::Stage
+                    && destination(&self.lines[at]).is_some_and(|register| floats.contains(register))
+                {
                     continue;
                 }
                 all.push(Mutant {
@@ -281,6 +303,21 @@ impl Kernel {
         }
         all
     }
+}
+
+/// Registers whose bits become those of floating-point numbers.
+fn float_bits(lines: &[String]) -> BTreeSet<&str> {
+    let moved = lines.iter().filter_map(|line| {
+        let (_, name, operands) = split(line.trim())?;
+        let to_float = name == "mov.b32" && operands.len() == 2 && operands[0].starts_with("%f");
+        to_float.then(|| operands[1])
+    });
+    moved.collect()
+}
+
+/// The register that an instruction writes.
+fn destination(line: &str) -> Option<&str> {
+    split(line.trim())?.2.first().copied()
 }
 
 /// Where each line of a kernel comes from.

@@ -17,7 +17,7 @@ fn argument_bytes(args: &AttentionArgs) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(args).cast::<u8>(), size_of::<AttentionArgs>()) }.to_vec()
 }
 
-fn bytes_of(x: f64, dtype: DType) -> Vec<u8> {
+pub(super) fn bytes_of(x: f64, dtype: DType) -> Vec<u8> {
     match dtype {
         DType::F16 => f16::from_f64(x).to_le_bytes().to_vec(),
         DType::BF16 => bf16::from_f64(x).to_le_bytes().to_vec(),
@@ -25,7 +25,7 @@ fn bytes_of(x: f64, dtype: DType) -> Vec<u8> {
     }
 }
 
-fn number_of(bytes: &[u8], dtype: DType) -> f64 {
+pub(super) fn number_of(bytes: &[u8], dtype: DType) -> f64 {
     match (dtype, bytes) {
         (DType::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f64(),
         (DType::BF16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f64(),

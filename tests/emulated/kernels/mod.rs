@@ -2,8 +2,10 @@
 #![allow(dead_code)] // each program uses its own part
 
 pub mod attention;
+pub mod attention_step;
 pub mod gemm;
 pub mod ptx;
 #[path = "../../common/reference.rs"]
 mod reference;
+pub mod rowwise;
 pub mod transpositions;

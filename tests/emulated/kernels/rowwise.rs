@@ -1,0 +1,214 @@
+//! Operations on rows: plans go to the emulator as `src/rowwise/launch.rs` sends them to a GPU.
+
+use super::attention::{bytes_of, number_of};
+use super::gemm::{number, Wrong};
+use super::ptx::{self, Target};
+use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::rowwise::args::RowwiseArgs;
+use candle_sgemm::rowwise::{Operation, RowwiseKernel, RowwisePlan, RowwiseProblem};
+use ptx_emulator::{run, Launch, Memory, Module, Param, Report, Schedule, Use, Watch};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+fn argument_bytes(args: &RowwiseArgs) -> Vec<u8> {
+    // SAFETY: `repr(C)` without padding, as src/rowwise/args.rs says: every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(args).cast::<u8>(), size_of::<RowwiseArgs>()) }.to_vec()
+}
+
+/// An operation with its data.
+pub struct Case {
+    pub plan: RowwisePlan,
+    target: Target,
+    /// By row and column.
+    x: Vec<f64>,
+    weight: Vec<f64>,
+    bias: Option<Vec<f64>>,
+    epsilon: f32,
+    seed: u64,
+    /// Warp instructions after which a run is given up.
+    pub limit: u64,
+    /// A barrier or byte whose story a failing run tells.
+    watch: Option<Watch>,
+}
+
+impl Case {
+    /// A case for this kernel of so many elements at most, if one is found.
+    pub fn draw(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
+        const TRIES: usize = 1000;
+        (0..TRIES).find_map(|_| Self::try_draw(rng, kernel, target, most))
+    }
+
+    fn try_draw(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
+        let (dtype, piece) = (kernel.dtype, kernel.piece());
+        let norms = [Operation::LayerNorm, Operation::RmsNorm];
+        let operation = match kernel.file.ends_with("softmax") {
+            true => Operation::Softmax,
+            false => norms[rng.random_range(0..2usize)],
+        };
+        let pieces = kernel.max_width() / piece;
+        let width = piece
+            * match rng.random_range(0..3) {
+                0 => rng.random_range(1..=pieces),
+                1 => pieces - rng.random_range(0..2usize).min(pieces - 1),
+                _ => rng.random_range(1..=pieces.min(40)),
+            };
+        let rows = rng.random_range(1..=3 * kernel.block_rows() as usize);
+        if rows * width > most {
+            return None;
+        }
+        let gap = if rng.random() {
+            0
+        } else {
+            piece * rng.random_range(0..3)
+        };
+        let align = if kernel.vectors { 16 } else { dtype.size() as u32 };
+        let problem = RowwiseProblem::new(operation, dtype, &[rows, width], &[width + gap, 1], align)?;
+        let plan = RowwisePlan::with(kernel, &problem, &DeviceInfo { ..target.device() })?;
+        let numbers = |rng: &mut StdRng, count: usize| (0..count).map(|_| number(rng, dtype)).collect::<Vec<_>>();
+        let mut x = numbers(rng, rows * width);
+        if rng.random_bool(0.2) {
+            let x = &mut x[rng.random_range(0..rows * width)];
+            *x = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][rng.random_range(0..3usize)];
+        }
+        let weight = numbers(rng, width);
+        let bias = rng.random::<bool>().then(|| numbers(rng, width));
+        Some(Case {
+            plan,
+            target,
+            x,
+            weight,
+            bias,
+            epsilon: [1e-5, 0.5][rng.random_range(0..2usize)],
+            seed: rng.next_u64(),
+            limit: u64::MAX,
+            watch: ptx::watched(),
+        })
+    }
+
+    /// The plan, and what it was made for.
+    pub fn describe(&self) -> String {
+        let (bias, stride) = (self.bias.is_some(), self.plan.problem.x_stride);
+        format!(
+            "{} ({:?}, rows {stride} apart, bias {bias}, seed {})",
+            self.plan, self.target, self.seed
+        )
+    }
+
+    /// Every number of the result, and how far a kernel's may be from it.
+    fn reference(&self) -> Vec<(f64, f64)> {
+        /// Roundings on the way, each of which is at most half of FP32's last bit of the numbers that meet there.
+        const ROUNDINGS: f64 = 16.0;
+        let problem = &self.plan.problem;
+        let (width, eps) = (problem.width, f64::from(f32::EPSILON));
+        let mut out = Vec::with_capacity(self.x.len());
+        for row in self.x.chunks(width) {
+            let largest = row.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+            match problem.operation {
+                Operation::Softmax => {
+                    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let weights: Vec<f64> = row.iter().map(|x| (x - top).exp()).collect();
+                    let sum: f64 = weights.iter().sum();
+                    let none = row.iter().any(|x| x.is_nan());
+                    // The difference of two numbers is rounded, and e to that is wrong by as much of itself.
+                    let error = eps * (ROUNDINGS + (width as f64).sqrt() + 4.0 * largest.min(1e3));
+                    out.extend(weights.iter().map(|weight| match none {
+                        true => (f64::NAN, 0.0),
+                        false => (weight / sum, weight / sum * error),
+                    }));
+                }
+                Operation::LayerNorm | Operation::RmsNorm => {
+                    let mean = match problem.operation {
+                        Operation::LayerNorm => row.iter().sum::<f64>() / width as f64,
+                        _ => 0.0,
+                    };
+                    let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+                    let scale = (variance + f64::from(self.epsilon)).sqrt();
+                    // The mean is wrong by some of the largest number's last bits, and so is every difference.
+                    let error = eps * (ROUNDINGS + (width as f64).sqrt());
+                    out.extend(row.iter().enumerate().map(|(column, x)| {
+                        let (normed, weight) = ((x - mean) / scale, self.weight[column]);
+                        let bias = self.bias.as_ref().map_or(0.0, |bias| bias[column]);
+                        let off = error * (normed.abs() * (1.0 + largest / scale) + largest / scale);
+                        (normed * weight + bias, off * weight.abs() + eps * bias.abs())
+                    }));
+                }
+            }
+        }
+        let (roundoff, least) = (problem.dtype.unit_roundoff(), 1e-7);
+        out.into_iter()
+            .map(|(x, bound)| (x, bound + roundoff * x.abs() * 1.01 + least))
+            .collect()
+    }
+
+    /// Runs the case with this code and compares every number.
+    pub fn run(&self, module: &Module, schedule: Schedule) -> Result<(Vec<u8>, Report), Wrong> {
+        /// Elements behind the result that must stay unwritten.
+        const PADDING: usize = 16;
+        let (plan, dtype) = (&self.plan, self.plan.kernel.dtype);
+        let (problem, element) = (&plan.problem, dtype.size());
+        let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
+        let resident = rng.random_range(0..8usize);
+        let mut memory = Memory::new();
+        let expected = self.reference();
+        let size = expected.len() * element;
+        // What no vectors are read from may start anywhere.
+        let mut offset = || match plan.kernel.vectors {
+            true => 0,
+            false => rng.random_range(0..8usize),
+        };
+        let mut upload = |numbers: &[f64], run: usize, stride: usize| {
+            let first = offset();
+            let rows = numbers.len() / run;
+            let mut bytes = bytes_of(f64::NAN, dtype).repeat(first + (rows - 1) * stride + run);
+            let mut gaps = vec![true; bytes.len() / element];
+            for (i, &x) in numbers.iter().enumerate() {
+                let at = first + i / run * stride + i % run;
+                bytes[at * element..][..element].copy_from_slice(&bytes_of(x, dtype));
+                gaps[at] = false;
+            }
+            let base = memory.upload(&bytes, Use::Input);
+            for (at, _) in gaps.iter().enumerate().filter(|(_, gap)| **gap) {
+                memory.forget(base + (at * element) as u64, element);
+            }
+            base + (first * element) as u64
+        };
+        let x = upload(&self.x, problem.width, problem.x_stride);
+        let (weight, bias) = match problem.operation {
+            Operation::Softmax => (0, 0),
+            _ => (
+                upload(&self.weight, problem.width, problem.width),
+                self.bias
+                    .as_ref()
+                    .map_or(0, |bias| upload(bias, problem.width, problem.width)),
+            ),
+        };
+        let y = memory.reserve(size + PADDING * element);
+        let args = plan.args([x, y, weight, bias], self.epsilon);
+        let mut launch =
+            Launch::new(plan.kernel.name, plan.blocks, plan.kernel.block()).param(Param::Bytes(argument_bytes(&args)));
+        launch.early = self.target.starts_early();
+        launch.limit = self.limit;
+        launch.coverage = true;
+        launch.watch = self.watch;
+        launch.resident = 1 + resident;
+        let report = run(module, &launch, &mut memory, schedule)?;
+        if let Some(address) = memory.first_unwritten(y, size) {
+            let at = (address - y) / element as u64;
+            return Err(Wrong::Result(format!("number {at} of the result was not written")));
+        }
+        if memory.first_unwritten(y + size as u64, 1).is_none() {
+            return Err(Wrong::Result("a byte behind the result was written".to_string()));
+        }
+        let found = memory.read(y, size).unwrap_or_default().to_vec();
+        for (i, (bytes, &(expected, bound))) in found.chunks(element).zip(&expected).enumerate() {
+            let found = number_of(bytes, dtype);
+            let same = found == expected || found.is_nan() && expected.is_nan() || (found - expected).abs() <= bound;
+            if !same {
+                return Err(Wrong::Result(format!(
+                    "number {i} of the result is {found}, not {expected} ± {bound:e}\n  schedule {schedule:?}"
+                )));
+            }
+        }
+        Ok((found, report))
+    }
+}
