@@ -23,10 +23,6 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
-        "ffma_pipelined_32x64",
-        "GPUs other than Hopper's, with costs of their own: of 1132 strict products on an H200 it is the fastest of none",
-    ),
-    (
         "ffma_pipelined_64x128",
         "GPUs other than Hopper's: of 1279 strict products it is the fastest of 19, by up to 10 %, with Hopper's kernels left out",
     ),

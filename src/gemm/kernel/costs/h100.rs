@@ -87,7 +87,6 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("ffma_pipelined_128x64", KernelCost { full: 0.63, solo: 0.33, resident: 4, setup_us: 6.5, wave_us: 6.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_pipelined_64x64", KernelCost { full: 0.49, solo: 0.366, resident: 4, setup_us: 2.5, wave_us: 2.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_pipelined_32x128", KernelCost { full: 0.41, solo: 0.304, resident: 4, setup_us: 5.5, wave_us: 5.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("ffma_pipelined_32x64", KernelCost { full: 0.3, solo: 0.112, resident: 8, setup_us: 2.0, wave_us: 2.0, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_pipelined_32x32", KernelCost { full: 0.35, solo: 0.118, resident: 6, setup_us: 2.5, wave_us: 2.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_words_128x128", KernelCost { full: 0.644, solo: 0.594, resident: 2, setup_us: 5.05, wave_us: 3.4, bandwidth: 0.546, single_elements: 0.0, ragged_us: 0.01, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_words_96x96", KernelCost { full: 0.504, solo: 0.31, resident: 2, setup_us: 1.58, wave_us: 2.94, bandwidth: 0.8, single_elements: 0.0, ragged_us: 0.0742, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),

@@ -23,7 +23,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     pipelined("ffma_pipelined_128x64",  [128, 64, 16],  [32, 64],  [8, 8],  3),
     pipelined("ffma_pipelined_64x64",   [64, 64, 16],   [32, 32],  [8, 4],  4),
     pipelined("ffma_pipelined_32x128",  [32, 128, 16],  [32, 32],  [8, 4],  4),
-    pipelined("ffma_pipelined_32x64",   [32, 64, 16],   [16, 64],  [4, 8],  4),
     pipelined("ffma_pipelined_32x32",   [32, 32, 32],   [16, 32],  [4, 4],  4),
 
     // name, [BM, BN, BK], [TM, TN], stages
