@@ -36,7 +36,8 @@
 //! The function runs twice as it is, which loads kernels and fills candle's caches; the two runs must give the same bits. It
 //! runs a third time while its stream is recorded, when nothing is computed. Then the recording is launched, and its outputs must
 //! be those of the plain runs (to rounding: libraries may choose other kernels while they are recorded). So the function is
-//! called three times for each recording (six in the case that the next section names), and never again.
+//! called three times for each recording, four times where kernels are folded (seven in the case that the next section
+//! names), and never again.
 //!
 //! A run copies the inputs into the recording's own tensors, launches, and copies the outputs into fresh tensors: those are
 //! contiguous, carry no gradient, and stay valid for as long as they are held. Inputs may have any strides.
@@ -142,7 +143,7 @@ impl Options {
     }
 
     /// Whether a function that cannot be recorded is called as it is instead, as it is on devices without CUDA. Its own errors
-    /// stay errors. To find that out it is called up to three times, or six where kernels are [folded](Options::fold), which a
+    /// stay errors. To find that out it is called up to three times, or seven where kernels are [folded](Options::fold), which a
     /// function that keeps a state will notice.
     pub fn or_plainly(mut self, or_plainly: bool) -> Self {
         self.or_plainly = or_plainly;

@@ -102,12 +102,12 @@ fn record_once<O: Outputs>(
         .synchronize()
         .map_err(say("running a function before it is recorded"))?;
 
-    let (recorded, launched) = {
+    let capture = |left_out: Vec<usize>| -> std::result::Result<(Recorded, Vec<Launched>), Failure> {
         // Event tracking is the device's, too, and whoever turns it off turns it on again.
         let _one = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
         let _alone = shared(&stream).then(|| SHARED_STREAMS.write().unwrap_or_else(PoisonError::into_inner));
         let capture = Capture::begin(&stream).map_err(say("beginning to record a graph"))?;
-        let journal = Journal::begin();
+        let journal = Journal::leaving_out(left_out);
         let done = run().and_then(|outputs| {
             if outputs.len() != results.len() {
                 candle_core::bail!("{} outputs, and {} before", outputs.len(), results.len());
@@ -129,17 +129,29 @@ fn record_once<O: Outputs>(
             }
             return Err(Failure::NotRecordable(text));
         }
-        (recorded, launched)
+        Ok((recorded, launched))
     };
-    let census = recorded.census().map_err(say("looking through a graph"))?;
-    if let Some(text) = census.reads_the_host() {
-        return Err(Failure::NotRecordable(text));
-    }
+    let count = |recorded: &Recorded| -> std::result::Result<Census, Failure> {
+        let census = recorded.census().map_err(say("looking through a graph"))?;
+        match census.reads_the_host() {
+            Some(text) => Err(Failure::NotRecordable(text)),
+            None => Ok(census),
+        }
+    };
+    let (mut recorded, launched) = capture(Vec::new())?;
+    let mut census = count(&recorded)?;
     let mut folded = Folded::default();
     if let Some(has_folded) = has_folded.filter(|_| census.keeps().is_none()) {
         let done = recorded.fold(&launched, &stream);
         *has_folded = done.as_ref().map_or(true, |folded| folded.kernels > 0);
         folded = done.map_err(Error::wrap)?;
+        if folded.kernels > 0 {
+            // Once more without the products that are computed at other places now.
+            let (again, launched) = capture(folded.products)?;
+            recorded = again;
+            census = count(&recorded)?;
+            folded = recorded.fold(&launched, &stream).map_err(Error::wrap)?;
+        }
     }
     let executable = recorded.instantiate().map_err(say("making a graph ready to run"))?;
     executable

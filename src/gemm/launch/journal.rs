@@ -13,13 +13,27 @@ use cudarc::driver::sys;
 use std::cell::RefCell;
 
 thread_local! {
-    static JOURNAL: RefCell<Option<Vec<Launched>>> = const { RefCell::new(None) };
+    static JOURNAL: RefCell<Option<Notes>> = const { RefCell::new(None) };
 }
 
-/// A product that was captured as one kernel.
+/// What a journal holds.
+#[derive(Default)]
+struct Notes {
+    launched: Vec<Launched>,
+    /// Products so far that were or would have been one kernel.
+    count: usize,
+    /// The numbers of those that are not launched: their work is done elsewhere in the graph.
+    left_out: Vec<usize>,
+}
+
+/// A product that was captured as one kernel, or left out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launched {
-    /// The graph's node.
+    /// So many came before it.
+    pub number: usize,
+    /// Whether it was left out: no node computes it yet.
+    pub left_out: bool,
+    /// The graph's node; of one that was left out, the node before its place.
     pub node: sys::CUgraphNode,
     /// What was launched: nothing is repacked.
     pub plan: Plan,
@@ -74,16 +88,21 @@ impl Launched {
 }
 
 /// While this lives, what the thread launches into captures is noted. Holds what was noted before, for another journal.
-pub(crate) struct Journal(Option<Vec<Launched>>);
+pub(crate) struct Journal(Option<Notes>);
 
 impl Journal {
-    pub fn begin() -> Self {
-        Journal(JOURNAL.replace(Some(Vec::new())))
+    /// Products of these numbers are not launched.
+    pub fn leaving_out(left_out: Vec<usize>) -> Self {
+        let notes = Notes {
+            left_out,
+            ..Notes::default()
+        };
+        Journal(JOURNAL.replace(Some(notes)))
     }
 
     /// What was noted.
     pub fn end(self) -> Vec<Launched> {
-        JOURNAL.take().unwrap_or_default()
+        JOURNAL.take().map(|notes| notes.launched).unwrap_or_default()
     }
 }
 
@@ -93,11 +112,21 @@ impl Drop for Journal {
     }
 }
 
-/// Notes what `launched` makes, if there is a journal.
-pub(super) fn note(launched: impl FnOnce() -> Option<Launched>) {
+/// The number of a product that is one kernel, if there is a journal, and whether it is to be left out.
+pub(super) fn next() -> Option<(usize, bool)> {
     JOURNAL.with_borrow_mut(|journal| {
-        if let Some(journal) = journal {
-            journal.extend(launched());
+        let notes = journal.as_mut()?;
+        let number = notes.count;
+        notes.count += 1;
+        Some((number, notes.left_out.contains(&number)))
+    })
+}
+
+/// Notes a product, if there is a journal.
+pub(super) fn note(launched: Launched) {
+    JOURNAL.with_borrow_mut(|journal| {
+        if let Some(notes) = journal {
+            notes.launched.push(launched);
         }
     });
 }

@@ -95,6 +95,30 @@ unsafe fn launch_in(
         }
     }
     let kernel = plan.kernel;
+    let is_one_kernel = !plan.is_repacked() && !workspace.is_for_once();
+    let noted = is_one_kernel.then(journal::next).flatten();
+    let note = |number: usize, left_out: bool| {
+        let last = capture_of(stream).ok().flatten().and_then(|capturing| capturing.last);
+        let launched = last.map(|node| Launched {
+            number,
+            left_out,
+            node,
+            plan: *plan,
+            at: *at,
+            alpha,
+            beta,
+            workspace: workspace.address,
+        });
+        if let Some(launched) = launched {
+            journal::note(launched);
+        }
+        launched.is_some()
+    };
+    if let Some((number, true)) = noted {
+        if note(number, true) {
+            return Ok(());
+        }
+    }
     let mut taken = Taken::new(plan, &here, alpha, beta, workspace.address, context)?;
     // Kernels that use TMA wait by themselves for the kernels before them, so they may get ready meanwhile.
     let early = kernel.supports_pdl() && early_starts(context.info());
@@ -117,17 +141,8 @@ unsafe fn launch_in(
     // with the addresses in them is what the caller vouched for.
     unsafe { sys::cuLaunchKernelEx(&config, function, taken.parameters().as_mut_ptr(), null_mut()).result() }
         .map_err(|e| Error::driver("launching a product", e))?;
-    if !plan.is_repacked() && !workspace.is_for_once() {
-        journal::note(|| {
-            Some(Launched {
-                node: capture_of(stream).ok()??.last?,
-                plan: *plan,
-                at: *at,
-                alpha,
-                beta,
-                workspace: workspace.address,
-            })
-        });
+    if let Some((number, _)) = noted {
+        note(number, false);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::node::{Chain, Step, Work};
 use super::rules::{stages, Product};
 use crate::candle::graph::nodes::{kind, nodes, Copy};
 use crate::device::{driver_function, CurrentContext};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gemm::launch::journal::Launched;
 use crate::gemm::launch::launch_as_node;
 use crate::gemm::launch::tensor_map::shows_addresses;
@@ -23,6 +23,8 @@ pub(in crate::candle::graph) struct Folded {
     pub kernels: usize,
     /// The kernels that must not run.
     pub idle: Vec<sys::CUgraphNode>,
+    /// The numbers of the products.
+    pub products: Vec<usize>,
 }
 
 /// Folds kernels into the products before them, as far as that can be done. What comes back tells which kernels are to be switched
@@ -35,7 +37,7 @@ pub(in crate::candle::graph) struct Folded {
 ///
 /// # Errors
 ///
-/// What the driver reports of a change: the graph must not be used then.
+/// What the driver reports of a change, and a product that was left out and cannot be folded: the graph must not be used then.
 pub(in crate::candle::graph) unsafe fn fold(
     graph: sys::CUgraph,
     launched: &[Launched],
@@ -65,7 +67,14 @@ pub(in crate::candle::graph) unsafe fn fold(
         known.clone()
     };
     for launched in launched {
-        let Some(place) = nodes.iter().position(|&node| node == launched.node) else {
+        let nothing = || match launched.left_out {
+            true => Err(Error::Problem(
+                "a product was left out of a graph that nothing there computes".into(),
+            )),
+            false => Ok(()),
+        };
+        let Some(place) = nodes.iter().position(|node| *node == Node::of(launched)) else {
+            nothing()?;
             continue;
         };
         let product = Product {
@@ -79,14 +88,17 @@ pub(in crate::candle::graph) unsafe fn fold(
             let plan = launched.with(&stage.problem, &context).ok()??;
             Some((before, stage, plan))
         });
-        let Some((before, stage, plan)) = planned else { continue };
+        let Some((before, stage, plan)) = planned else {
+            nothing()?;
+            continue;
+        };
         let scalars = (stage.alpha, launched.beta);
         // SAFETY: the kernel at the stage's place writes the same memory, from what the product reads and the kernels up to there
         // do: all of it is there and as it was when the product ran, as `rules` makes sure. The workspace is the product's own,
         // of a kernel that is switched off.
         unsafe {
             launch_as_node(
-                nodes[stage.place],
+                nodes[stage.place].handle()?,
                 &plan,
                 &stage.at,
                 scalars,
@@ -95,12 +107,38 @@ pub(in crate::candle::graph) unsafe fn fold(
             )
         }?;
         folded.kernels += before + 1;
-        folded.idle.push(launched.node);
-        folded
-            .idle
-            .extend(stages[..before].iter().map(|stage| nodes[stage.place]));
+        folded.products.push(launched.number);
+        let places = stages[..before].iter().map(|stage| stage.place);
+        let idle = std::iter::once(place)
+            .chain(places)
+            .filter_map(|place| nodes[place].handle().ok());
+        folded.idle.extend(idle);
     }
     Ok(folded)
+}
+
+/// What runs at a place of a chain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Handle(sys::CUgraphNode),
+    /// A product of this number, which was left out.
+    LeftOut(usize),
+}
+
+impl Node {
+    fn of(launched: &Launched) -> Self {
+        match launched.left_out {
+            true => Node::LeftOut(launched.number),
+            false => Node::Handle(launched.node),
+        }
+    }
+
+    fn handle(self) -> Result<sys::CUgraphNode> {
+        match self {
+            Node::Handle(node) => Ok(node),
+            Node::LeftOut(number) => Err(Error::Problem(format!("product {number} of a graph was left out"))),
+        }
+    }
 }
 
 /// Functions of newer drivers.
@@ -153,7 +191,7 @@ impl Functions {
     /// # Safety
     ///
     /// The graph must be alive.
-    unsafe fn read(self, graph: sys::CUgraph, launched: &[Launched]) -> Option<(Chain, Vec<sys::CUgraphNode>)> {
+    unsafe fn read(self, graph: sys::CUgraph, launched: &[Launched]) -> Option<(Chain, Vec<Node>)> {
         // SAFETY: the graph is alive.
         let nodes = unsafe { nodes(graph) }.ok()?;
         // In a chain there is one edge less than there are nodes. (With no place for what edges are, the driver may refuse to count.)
@@ -188,17 +226,29 @@ impl Functions {
         if ordered.len() != nodes.len() {
             return None;
         }
-        let products: HashMap<_, _> = launched.iter().map(|launched| (launched.node, launched)).collect();
-        let steps = ordered.iter().map(|&(&node, waits)| Step {
-            work: match products.get(&node) {
-                Some(product) => Work::Touch(product.addresses().into()),
-                // SAFETY: the node is one of a graph that is alive.
-                None => unsafe { self.work(node) }.unwrap_or(Work::Unknown),
-            },
-            waits,
-        });
-        let chain = Chain::new(steps.collect());
-        Some((chain, ordered.into_iter().map(|(&node, _)| node).collect()))
+        let (mut steps, mut places) = (Vec::new(), Vec::new());
+        let touch = |product: &Launched| Work::Touch(product.addresses().into());
+        for (&node, waits) in ordered {
+            let is_here = |product: &&Launched| product.node == node;
+            let product = launched.iter().filter(|product| !product.left_out).find(is_here);
+            steps.push(Step {
+                work: match product {
+                    Some(product) => touch(product),
+                    // SAFETY: the node is one of a graph that is alive.
+                    None => unsafe { self.work(node) }.unwrap_or(Work::Unknown),
+                },
+                waits,
+            });
+            places.push(Node::Handle(node));
+            for product in launched.iter().filter(|product| product.left_out).filter(is_here) {
+                steps.push(Step {
+                    work: touch(product),
+                    waits: true,
+                });
+                places.push(Node::LeftOut(product.number));
+            }
+        }
+        Some((Chain::new(steps), places))
     }
 
     /// # Safety
