@@ -203,7 +203,9 @@ impl DeviceInfo {
 }
 
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::{capture_of, clusters_of, early_start, early_starts, Lane, RelaxedCapture, Scratch, CAPTURES};
+pub(crate) use cuda::{
+    capture_of, clusters_of, driver_function, early_start, early_starts, Lane, RelaxedCapture, Scratch, CAPTURES,
+};
 // Public for tests and benches.
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
@@ -219,6 +221,7 @@ mod cuda {
     use cudarc::driver::{result, DriverError};
     use std::cell::RefCell;
     use std::collections::HashMap;
+    use std::ffi::CStr;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
     use std::thread::ThreadId;
@@ -760,11 +763,33 @@ mod cuda {
         }
     }
 
-    /// The number of the capture that a stream is part of, and its graph; `None` if it is not being captured.
-    pub(crate) fn capture_of(stream: sys::CUstream) -> std::result::Result<Option<(u64, sys::CUgraph)>, DriverError> {
+    /// A capture that a stream is part of.
+    pub(crate) struct Capturing {
+        /// The driver's number for it.
+        pub id: u64,
+        /// What is captured so far.
+        pub graph: sys::CUgraph,
+        /// The node that the stream's next one depends on, where there is one and no more.
+        pub last: Option<sys::CUgraphNode>,
+    }
+
+    /// The function that the driver has under this name since `version`, null where it has none: an older driver, on which a
+    /// program that links to such a function would not even start. Headers name functions differently from version to version.
+    pub(crate) fn driver_function(name: &CStr, version: i32) -> *mut std::ffi::c_void {
+        let mut address = std::ptr::null_mut();
+        let mut found = sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        // SAFETY: a C string, and places that outlive the call.
+        let status = unsafe { sys::cuGetProcAddress_v2(name.as_ptr(), &mut address, version, 0, &mut found) };
+        match status.result() {
+            Ok(()) => address,
+            Err(_) => std::ptr::null_mut(),
+        }
+    }
+
+    /// What a stream is being captured into; `None` if it is not being captured.
+    pub(crate) fn capture_of(stream: sys::CUstream) -> std::result::Result<Option<Capturing>, DriverError> {
         type Status = sys::CUstreamCaptureStatus;
-        /// `cuStreamGetCaptureInfo_v2`, which drivers have from CUDA 11.3 on; headers name it differently from version to
-        /// version.
+        /// `cuStreamGetCaptureInfo_v2`, which drivers have from CUDA 11.3 on.
         type GetCaptureInfo = unsafe extern "C" fn(
             sys::CUstream,
             *mut Status,
@@ -781,33 +806,22 @@ mod cuda {
             return Ok(None);
         }
         let function = FUNCTION.get_or_init(|| {
-            let mut address = std::ptr::null_mut();
-            let mut found = sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-            let name = c"cuStreamGetCaptureInfo".as_ptr();
-            // SAFETY: a C string, and places that outlive the call. What the driver finds by this name and version has this type.
-            unsafe {
-                sys::cuGetProcAddress_v2(name, &mut address, VERSION, 0, &mut found)
-                    .result()
-                    .ok()?;
-                std::mem::transmute::<*mut std::ffi::c_void, Option<GetCaptureInfo>>(address)
-            }
+            let address = driver_function(c"cuStreamGetCaptureInfo", VERSION);
+            // SAFETY: what the driver finds by this name and version has this type, and null is `None`.
+            unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<GetCaptureInfo>>(address) }
         });
         let function = function.ok_or(DriverError(sys::CUresult::CUDA_ERROR_NOT_SUPPORTED))?;
-        let (mut status, mut capture, mut graph) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, 0, std::ptr::null_mut());
+        let (mut status, mut id, mut graph) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, 0, std::ptr::null_mut());
         let (mut dependencies, mut count) = (std::ptr::null(), 0);
         // SAFETY: all places outlive the call.
-        unsafe {
-            function(
-                stream,
-                &mut status,
-                &mut capture,
-                &mut graph,
-                &mut dependencies,
-                &mut count,
-            )
-        }
-        .result()?;
-        Ok((status == Status::CU_STREAM_CAPTURE_STATUS_ACTIVE).then_some((capture, graph)))
+        unsafe { function(stream, &mut status, &mut id, &mut graph, &mut dependencies, &mut count) }.result()?;
+        let last = match count {
+            // SAFETY: the driver has so many nodes there until the stream's next call.
+            1 => Some(unsafe { dependencies.read() }),
+            _ => None,
+        };
+        let capturing = Capturing { id, graph, last };
+        Ok((status == Status::CU_STREAM_CAPTURE_STATUS_ACTIVE).then_some(capturing))
     }
 
     /// What [`CurrentContext::scratch_pool`] keeps.

@@ -713,6 +713,295 @@ fn a_module_keeps_so_many_recordings_as_it_may() -> Result<()> {
     run(4, true)
 }
 
+/// What results may differ by, relative to the largest, that were rounded to `dtype` a few times.
+#[cfg(feature = "override")]
+fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => 3e-2,
+        DType::F16 => 4e-3,
+        _ => ROUNDING,
+    }
+}
+
+/// Compares recordings with and without folding, and plain runs, with new inputs and weights, and returns how many kernels
+/// were folded.
+#[cfg(feature = "override")]
+fn folded(
+    what: &str,
+    device: &Device,
+    shapes: &[&[usize]],
+    dtype: DType,
+    variables: &VarMap,
+    model: impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<usize> {
+    use candle_sgemm::matmul_override;
+    let inputs = || -> Result<Vec<Tensor>> {
+        let inputs = shapes.iter().map(|shape| random(shape, device)?.to_dtype(dtype));
+        inputs.collect()
+    };
+    let example = inputs()?;
+    let model = |inputs: &[Tensor]| matmul_override::scope(|| model(inputs));
+    let graph = Graphed::new(device, &example, model)?;
+    let plain = Graphed::with(Options::new().fold(false), device, &example, model)?;
+    assert_eq!(plain.folded(), 0, "{what}");
+    for i in 0..4 {
+        let inputs = inputs()?;
+        let expected = model(&inputs)?;
+        for (how, y) in [("folded", graph.run(&inputs)?), ("not folded", plain.run(&inputs)?)] {
+            assert_eq!(y.dtype(), expected.dtype());
+            let error = error(&y, &expected)?;
+            assert!(error < rounding(dtype), "{what}, {dtype:?}, {how}, run {i}: {error:e}");
+        }
+        for variable in variables.all_vars() {
+            let new = (random(variable.dims(), device)? * 0.2)?.to_dtype(dtype)?;
+            variable.set(&new)?;
+        }
+    }
+    Ok(graph.folded())
+}
+
+/// Layers as models chain them, with candle's own operations between them: (bias, activation, residual) of each.
+#[cfg(feature = "override")]
+#[test]
+fn kernels_after_products_are_folded() -> Result<()> {
+    use rand::Rng;
+    type Function = fn(&Tensor) -> Result<Tensor>;
+    let (device, _alone) = gpu!("kernels_after_products_are_folded");
+    let activations: [(&str, Function); 6] = [
+        ("relu", Tensor::relu),
+        ("gelu", Tensor::gelu),
+        ("gelu_erf", Tensor::gelu_erf),
+        ("silu", Tensor::silu),
+        ("tanh", Tensor::tanh),
+        ("sigmoid", candle_nn::ops::sigmoid),
+    ];
+    let mut rng = common::rng(11);
+    for device in [device, with_a_stream()?] {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let (mut counted, mut wanted) = (0, 0);
+            for draw in 0..24 {
+                // Sizes that every kernel takes in place, and any: then a product may be more than one kernel.
+                let aligned = draw % 2 == 0;
+                let mut size = |most: usize| match aligned {
+                    true => 16 * rng.random_range(1..=most / 16),
+                    false => rng.random_range(1..=most),
+                };
+                let (rows, width, inner) = (size(64), size(400), size(800));
+                let batch = if draw % 3 == 0 { 3 } else { 1 };
+                let variables = VarMap::new();
+                let vb = VarBuilder::from_varmap(&variables, dtype, &device);
+                let with_bias: [bool; 2] = [rng.random(), rng.random()];
+                let linear = |bias: bool, from: usize, to: usize, vb: VarBuilder| match bias {
+                    true => candle_nn::linear(from, to, vb),
+                    false => candle_nn::linear_no_bias(from, to, vb),
+                };
+                let up = linear(with_bias[0], width, inner, vb.pp("up"))?;
+                let down = linear(with_bias[1], inner, width, vb.pp("down"))?;
+                let (name, activate) = activations[rng.random_range(0..activations.len())];
+                let gated: bool = rng.random();
+                let gate = linear(false, width, inner, vb.pp("gate"))?;
+                let swapped: bool = rng.random();
+                let what = format!("{rows}×{width}×{inner}, {batch} of them, {with_bias:?}, {name}, gated {gated}");
+                let count = folded(&what, &device, &[&[batch, rows, width]], dtype, &variables, |x| {
+                    let x = &x[0];
+                    let hidden = activate(&up.forward(x)?)?;
+                    let hidden = match gated {
+                        true => hidden.mul(&gate.forward(x)?)?,
+                        false => hidden,
+                    };
+                    let y = down.forward(&hidden)?;
+                    match swapped {
+                        true => x + y,
+                        false => y + x,
+                    }
+                })?;
+                let all = with_bias.iter().filter(|&&bias| bias).count() + 2 + usize::from(gated);
+                assert!(count <= all, "{what}: {count} of {all}");
+                if aligned {
+                    counted += count;
+                    wanted += all;
+                }
+            }
+            eprintln!("{dtype:?}: {counted} of {wanted} kernels folded");
+            assert!(10 * counted >= 9 * wanted, "{dtype:?}: {counted} of {wanted}");
+        }
+    }
+    Ok(())
+}
+
+/// Scores that are scaled and masked, and a residual after the heads are merged.
+#[cfg(feature = "override")]
+#[test]
+fn attention_is_folded() -> Result<()> {
+    let (device, _alone) = gpu!("attention_is_folded");
+    for (batch, heads, length, width) in [(1, 12, 16, 32), (2, 4, 48, 64), (3, 1, 16, 16)] {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let all = heads * width;
+            let variables = VarMap::new();
+            let vb = VarBuilder::from_varmap(&variables, dtype, &device);
+            let [q, k, v, o] = ["q", "k", "v", "o"].map(|name| candle_nn::linear(all, all, vb.pp(name)));
+            let (q, k, v, o) = (q?, k?, v?, o?);
+            let mask = (random(&[batch, 1, 1, length], &device)? * 3.0)?.to_dtype(dtype)?;
+            let what = format!("{batch} × {heads} heads of {width}, {length} long");
+            let count = folded(&what, &device, &[&[batch, length, all]], dtype, &variables, |x| {
+                let x = &x[0];
+                let split = |y: Tensor| y.reshape((batch, length, heads, width))?.transpose(1, 2)?.contiguous();
+                let (q, k, v) = (split(q.forward(x)?)?, split(k.forward(x)?)?, split(v.forward(x)?)?);
+                let scores = q.matmul(&k.t()?)?;
+                let scores = (scores / (width as f64).sqrt())?;
+                let scores = candle_nn::ops::softmax_last_dim(&scores.broadcast_add(&mask)?)?;
+                let merged = scores
+                    .matmul(&v)?
+                    .transpose(1, 2)?
+                    .contiguous()?
+                    .reshape((batch, length, all))?;
+                o.forward(&merged)? + x
+            })?;
+            // Four biases, a factor, the mask and the residual.
+            assert_eq!(count, 7, "{what}, {dtype:?}");
+        }
+    }
+    Ok(())
+}
+
+/// This crate's layers without the override: what candle does after them.
+#[test]
+fn kernels_after_our_layers_are_folded() -> Result<()> {
+    let (device, _alone) = gpu!("kernels_after_our_layers_are_folded");
+    let bias = random(&[64], &device)?;
+    let ours = Linear::new(random(&[64, 96], &device)?, Some(bias));
+    let candle = candle_nn::Linear::new(random(&[96, 64], &device)?, None);
+    let x = random(&[32, 96], &device)?;
+    let function = |inputs: &[Tensor]| candle.forward(&ours.forward(&inputs[0])?.gelu_erf()?)? + &inputs[0];
+    let graph = Graphed::new(&device, &[&x], function)?;
+    assert_eq!(graph.folded(), 1, "our layer takes over its activation, cuBLAS nothing");
+    for i in 0..3 {
+        let inputs = [random(&[32, 96], &device)?];
+        check(&format!("run {i}"), &graph.run(&inputs)?, &function(&inputs)?)?;
+    }
+    Ok(())
+}
+
+/// What somebody else reads, an output for one, is computed.
+#[cfg(feature = "override")]
+#[test]
+fn what_is_read_elsewhere_is_not_folded() -> Result<()> {
+    use candle_sgemm::matmul_override;
+    let (device, _alone) = gpu!("what_is_read_elsewhere_is_not_folded");
+    let (w, bias) = (random(&[96, 64], &device)?, random(&[64], &device)?);
+    let shape = [32, 96];
+    type Function = Box<dyn Fn(&Tensor) -> Result<(Tensor, Tensor)>>;
+    let [product, sum] = [(); 2].map(|()| (w.clone(), bias.clone()));
+    let [twice, late, viewed] = [(); 3].map(|()| (w.clone(), bias.clone()));
+    let functions: [(&str, usize, Function); 5] = [
+        (
+            "the product is an output",
+            0,
+            Box::new(move |x| {
+                let y = x.matmul(&product.0)?;
+                Ok((y.broadcast_add(&product.1)?, y))
+            }),
+        ),
+        (
+            "the sum is an output",
+            1,
+            Box::new(move |x| {
+                let y = x.matmul(&sum.0)?.broadcast_add(&sum.1)?;
+                Ok((y.gelu()?, y))
+            }),
+        ),
+        (
+            "one kernel reads it twice",
+            0,
+            Box::new(move |x| {
+                let y = x.matmul(&twice.0)?;
+                Ok(((&y + &y)?, twice.1.clone()))
+            }),
+        ),
+        (
+            "another kernel reads it later",
+            0,
+            Box::new(move |x| {
+                let y = x.matmul(&late.0)?;
+                let z = y.broadcast_add(&late.1)?;
+                Ok((z.sqr()?, y.sum_all()?))
+            }),
+        ),
+        (
+            "a part of it is read",
+            0,
+            Box::new(move |x| {
+                let y = x.matmul(&viewed.0)?.narrow(0, 1, 8)?;
+                Ok((y.broadcast_add(&viewed.1)?, viewed.1.clone()))
+            }),
+        ),
+    ];
+    for (what, expected, function) in functions {
+        let function = |inputs: &[Tensor]| matmul_override::scope(|| function(&inputs[0]));
+        let graph = Graphed::new(&device, &[random(&shape, &device)?], function)?;
+        assert_eq!(graph.folded(), expected, "{what}");
+        for _ in 0..3 {
+            let inputs = [random(&shape, &device)?];
+            let (y, z) = graph.run(&inputs)?;
+            let (plain_y, plain_z) = function(&inputs)?;
+            check(what, &y, &plain_y)?;
+            check(what, &z, &plain_z)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the rounding that is saved makes another output, the function is recorded as it is.
+#[cfg(feature = "override")]
+#[test]
+fn folding_gives_way_where_its_rounding_counts() -> Result<()> {
+    use candle_sgemm::matmul_override;
+    let (device, _alone) = gpu!("folding_gives_way_where_its_rounding_counts");
+    let half = |shape: &[usize]| random(shape, &device)?.to_dtype(DType::F16);
+    let (x, w, bias) = (half(&[64, 256])?, half(&[256, 64])?, half(&[64])?);
+    let layer = |x: &Tensor| matmul_override::scope(|| x.matmul(&w)?.broadcast_add(&bias));
+    let plain = layer(&x)?;
+    let calls = AtomicUsize::new(0);
+    let graph = Graphed::new(&device, &[&x], |inputs| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        layer(&inputs[0])?.eq(&plain)
+    })?;
+    assert_eq!((graph.folded(), calls.load(Ordering::Relaxed)), (0, 7));
+    let equal: Vec<u8> = graph.run(&[&x])?.flatten_all()?.to_vec1()?;
+    assert!(equal.iter().all(|&equal| equal == 1));
+    // Where nothing depends on the last bit it is folded.
+    assert_eq!(Graphed::new(&device, &[&x], |inputs| layer(&inputs[0]))?.folded(), 1);
+    Ok(())
+}
+
+#[cfg(feature = "override")]
+#[test]
+fn ten_thousand_folded_runs_give_the_same_bits() -> Result<()> {
+    use candle_sgemm::matmul_override;
+    let (device, _alone) = gpu!("ten_thousand_folded_runs_give_the_same_bits");
+    const RUNS: usize = 10_000;
+    let variables = VarMap::new();
+    let model = stock(&variables, &device)?;
+    let x = random(&[16, 96], &device)?;
+    let graph = Graphed::new(&device, &[&x], |inputs| matmul_override::scope(|| model(&inputs[0])))?;
+    assert!(graph.folded() >= 3, "{}", graph.folded());
+    let bits = |y: &Tensor| -> Result<Vec<u32>> {
+        let numbers: Vec<f32> = y.flatten_all()?.to_vec1()?;
+        Ok(numbers.into_iter().map(f32::to_bits).collect())
+    };
+    let first = bits(&graph.run(&[&x])?)?;
+    let before = free_memory(&device)?;
+    for i in 1..=RUNS {
+        let y = graph.run(&[&x])?;
+        if i % 1000 == 0 {
+            assert_eq!(bits(&y)?, first, "run {i}");
+        }
+    }
+    let after = free_memory(&device)?;
+    assert!(after + SLACK >= before, "{} bytes are gone", before - after);
+    Ok(())
+}
+
 /// A recording within another one becomes part of it.
 #[test]
 fn recordings_nest() -> Result<()> {

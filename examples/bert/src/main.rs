@@ -287,6 +287,10 @@ fn run(arguments: &Arguments) -> Result<()> {
             way.name()
         );
         differences.push(difference);
+        if let (Way::OverrideGraph, Some(recordings)) = (way, &model.override_graph) {
+            let folded = recordings.folded();
+            println!("{}: {folded} of candle's kernels are folded into products", way.name());
+        }
     }
     timing::run(&place, &model, &ways, &differences, arguments)?;
     #[cfg(feature = "override")]

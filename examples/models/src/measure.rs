@@ -29,6 +29,8 @@ pub struct Measured {
     /// Largest difference from stock ÷ largest output of stock.
     pub max_diff: Option<f64>,
     pub products: Option<Products>,
+    /// How many of candle's kernels a recording's products do the work of.
+    pub folded: usize,
     /// Why the way is not there.
     pub note: Option<String>,
 }
@@ -42,6 +44,7 @@ impl Measured {
             gpu_us: None,
             max_diff: None,
             products: None,
+            folded: 0,
             note: None,
         }
     }
@@ -201,6 +204,7 @@ fn run_all(place: &Place, model: &Model, stock: &Tensor, seconds: f64, measured:
                 let _: Tensor = graph.run(&model.inputs)?;
                 // On the CPU nothing is recorded, and the call is worth comparing all the same.
                 measured.note = graph.why_plainly(&model.inputs);
+                measured.folded = graph.folded();
                 Box::new(move || graph.run(&model.inputs))
             }
         };

@@ -88,6 +88,9 @@ pub fn lines(outcome: &Outcome) -> String {
         }
         let passed_on = row.passed_on.iter().flatten();
         remarks.extend(passed_on.map(|(reason, calls)| format!("{calls} passed on: {reason}")));
+        if measured.folded > 0 {
+            remarks.push(format!("{} kernels folded into products", measured.folded));
+        }
         remarks.extend(row.note);
         let line = format!(
             "{:<16} {:<19} {:<5} {:<15} {:<12} {:>10} {:>10} {speedup:>7} {difference:>11} {products:>9}  {}",
@@ -129,6 +132,7 @@ mod tests {
                     cublas_us: 60.0,
                 }),
             }),
+            folded: 0,
             note: us.is_none().then(|| "it reads the host".into()),
         };
         let outcome = Outcome {

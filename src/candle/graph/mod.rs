@@ -36,7 +36,8 @@
 //! The function runs twice as it is, which loads kernels and fills candle's caches; the two runs must give the same bits. It
 //! runs a third time while its stream is recorded, when nothing is computed. Then the recording is launched, and its outputs must
 //! be those of the plain runs (to rounding: libraries may choose other kernels while they are recorded). So the function is
-//! called three times for each recording, and never again.
+//! called three times for each recording, four times where kernels are folded (seven in the case that the next section
+//! names), and never again.
 //!
 //! A run copies the inputs into the recording's own tensors, launches, and copies the outputs into fresh tensors: those are
 //! contiguous, carry no gradient, and stay valid for as long as they are held. Inputs may have any strides.
@@ -44,6 +45,17 @@
 //! Weights are read where they lie. One that is updated in place, as `Var::set` and candle's optimisers do, is seen by the next
 //! run. One that is replaced by another tensor is not: the recording would read where the old one was, so make a new recording.
 //! The same holds for copies that a layer made of its weights before it was recorded, as [`crate::Linear::prepare`] does.
+//!
+//! # What is folded
+//!
+//! Candle adds a bias, scales, activates and adds a residual with a kernel each. In a recording, products of this crate's
+//! kernels, under `matmul_override` or in its own layers, do that themselves, as long as it goes
+//! `activation(α·A·B + bias) + residual` or `· residual`: a row that is added to all rows, a number that is multiplied with, ReLU,
+//! both GELUs, SiLU, tanh or sigmoid, another tensor that is added or multiplied with. The kernel must come right after the
+//! product, and nothing else may read what is in between, outputs included. The results then differ by rounding: with numbers
+//! of 16 bits, what is in between is no longer rounded. A replay must be as close to the plain runs as any other; where one is not,
+//! the function is recorded as it is, which takes three more calls. So are all functions with [`Options::fold`] off. It needs a
+//! driver of CUDA 12.4 or later. [`Graphed::folded`] counts the kernels.
 //!
 //! # When not to use it
 //!
@@ -79,7 +91,12 @@
 mod census;
 #[cfg(any(feature = "cuda", test))]
 mod compare;
+#[cfg(any(feature = "cuda", test))]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))] // graphs are changed there only
+mod fold;
 mod lru;
+#[cfg(feature = "cuda")]
+mod nodes;
 #[cfg(any(feature = "cuda", test))]
 mod reason;
 #[cfg(feature = "cuda")]
@@ -106,6 +123,7 @@ pub const DEFAULT_CAPACITY: usize = 16;
 pub struct Options {
     or_plainly: bool,
     capacity: usize,
+    fold: bool,
 }
 
 impl Default for Options {
@@ -113,18 +131,20 @@ impl Default for Options {
         Options {
             or_plainly: false,
             capacity: DEFAULT_CAPACITY,
+            fold: true,
         }
     }
 }
 
 impl Options {
-    /// A function that cannot be recorded is an error; [`DEFAULT_CAPACITY`] recordings are kept.
+    /// A function that cannot be recorded is an error; [`DEFAULT_CAPACITY`] recordings are kept; kernels are folded.
     pub fn new() -> Self {
         Options::default()
     }
 
     /// Whether a function that cannot be recorded is called as it is instead, as it is on devices without CUDA. Its own errors
-    /// stay errors. To find that out it is called up to three times, which a function that keeps a state will notice.
+    /// stay errors. To find that out it is called up to three times, or seven where kernels are [folded](Options::fold), which a
+    /// function that keeps a state will notice.
     pub fn or_plainly(mut self, or_plainly: bool) -> Self {
         self.or_plainly = or_plainly;
         self
@@ -133,6 +153,13 @@ impl Options {
     /// How many recordings a [`GraphedModule`] keeps, one at least: of more, the one that was not used for the longest goes.
     pub fn capacity(mut self, recordings: usize) -> Self {
         self.capacity = recordings.max(1);
+        self
+    }
+
+    /// Whether this crate's products do the work of candle's element-wise kernels after them, as the
+    /// [module](self#what-is-folded) says.
+    pub fn fold(mut self, fold: bool) -> Self {
+        self.fold = fold;
         self
     }
 }
@@ -266,6 +293,11 @@ impl<F: Fn(&[Tensor]) -> Result<O>, O: Outputs> Graphed<F, O> {
         self.slot.why_plainly().is_none()
     }
 
+    /// How many of candle's kernels the recording's products do the work of.
+    pub fn folded(&self) -> usize {
+        self.slot.folded()
+    }
+
     /// Why the function is called as it is, where [`Options::or_plainly`] allows that; `None`: a run replays a recording.
     pub fn why_plainly(&self) -> Option<String> {
         self.slot.why_plainly()
@@ -333,8 +365,17 @@ impl<F: Fn(&[Tensor]) -> Result<O>, O: Outputs> GraphedModule<F, O> {
 
     /// How many recordings there are.
     pub fn recordings(&self) -> usize {
-        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
-        slots.iter().filter(|slot| slot.is_recorded()).count()
+        self.kept().iter().filter(|slot| slot.is_recorded()).count()
+    }
+
+    /// How many of candle's kernels the products of all recordings do the work of.
+    pub fn folded(&self) -> usize {
+        self.kept().iter().map(|slot| slot.folded()).sum()
+    }
+
+    /// The places for recordings. What they hold may be in use for long: without the lock.
+    fn kept(&self) -> Vec<Arc<Slot>> {
+        self.slots().values().cloned().collect()
     }
 
     /// Why the function is called as it is for such inputs, where [`Options::or_plainly`] allows that; `None`: it is not.
@@ -448,7 +489,7 @@ impl State {
         }
         let recorded = {
             let _inside = Inside::begin();
-            record(device, inputs, function)
+            record(device, inputs, options.fold, function)
         };
         *self = match recorded {
             Ok(recording) => State::Recorded(recording),
@@ -511,6 +552,13 @@ impl Slot {
         matches!(*self.state(), State::Recorded(_))
     }
 
+    fn folded(&self) -> usize {
+        match &*self.state() {
+            State::Recorded(recording) => recording.folded(),
+            State::Empty | State::Plainly(_) => 0,
+        }
+    }
+
     fn why_plainly(&self) -> Option<String> {
         match &*self.state() {
             State::Plainly(why) => Some(why.clone()),
@@ -556,6 +604,10 @@ mod without_cuda {
     pub(super) struct Recording(Infallible);
 
     impl Recording {
+        pub(super) fn folded(&self) -> usize {
+            match self.0 {}
+        }
+
         pub(super) fn replay(&mut self, _: &Device, _: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
             match self.0 {}
         }
@@ -564,6 +616,7 @@ mod without_cuda {
     pub(super) fn record<O: Outputs>(
         device: &Device,
         _: &[Tensor],
+        _: bool,
         _: impl Fn(&[Tensor]) -> Result<O>,
     ) -> std::result::Result<Recording, Failure> {
         Err(Failure::NotRecordable(format!(

@@ -2,13 +2,15 @@
 
 use super::census::{Census, KEPT_BY_THREAD_BYTES};
 use super::compare::{deviation, difference};
+use super::fold::{fold, Folded};
+use super::nodes::{kind, nodes, Copy};
 use super::reason::explain;
 use super::{Failure, Outputs};
 use crate::device::{RelaxedCapture, CAPTURES};
+use crate::gemm::launch::journal::{Journal, Launched};
 use candle_core::{Device, Error, Result, Tensor, Var};
 use cudarc::driver::{result, sys, CudaContext, CudaEvent, CudaStream, DriverError};
 use std::collections::HashMap;
-use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::thread::ThreadId;
 
@@ -32,12 +34,29 @@ pub(super) struct Recording {
     last: ThreadId,
     /// The thread that recorded this, if the graph reads what that keeps.
     needs: Option<Arc<ThreadLife>>,
+    folded: usize,
 }
 
-/// Runs `function` twice, compares, records it, replays it and compares again.
+/// Runs `function` twice, compares, records it, folds kernels into products if it is to `fold`, replays it and compares again.
+/// Where what was folded is in the way, the function is recorded as it is.
 pub(super) fn record<O: Outputs>(
     device: &Device,
     inputs: &[Tensor],
+    to_fold: bool,
+    function: impl Fn(&[Tensor]) -> Result<O>,
+) -> std::result::Result<Recording, Failure> {
+    let mut has_folded = false;
+    match record_once(device, inputs, to_fold.then_some(&mut has_folded), &function) {
+        Err(_) if has_folded => record_once(device, inputs, None, &function),
+        recorded => recorded,
+    }
+}
+
+/// The same at one try. With `has_folded` kernels are folded, and it says whether any were, or were to be.
+fn record_once<O: Outputs>(
+    device: &Device,
+    inputs: &[Tensor],
+    has_folded: Option<&mut bool>,
     function: impl Fn(&[Tensor]) -> Result<O>,
 ) -> std::result::Result<Recording, Failure> {
     let Device::Cuda(cuda) = device else {
@@ -83,11 +102,12 @@ pub(super) fn record<O: Outputs>(
         .synchronize()
         .map_err(say("running a function before it is recorded"))?;
 
-    let recorded = {
+    let capture = |left_out: Vec<usize>| -> std::result::Result<(Recorded, Vec<Launched>), Failure> {
         // Event tracking is the device's, too, and whoever turns it off turns it on again.
         let _one = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
         let _alone = shared(&stream).then(|| SHARED_STREAMS.write().unwrap_or_else(PoisonError::into_inner));
         let capture = Capture::begin(&stream).map_err(say("beginning to record a graph"))?;
+        let journal = Journal::leaving_out(left_out);
         let done = run().and_then(|outputs| {
             if outputs.len() != results.len() {
                 candle_core::bail!("{} outputs, and {} before", outputs.len(), results.len());
@@ -95,6 +115,7 @@ pub(super) fn record<O: Outputs>(
             let mut pairs = results.iter().zip(&outputs);
             pairs.try_for_each(|(place, output)| place.set(output))
         });
+        let launched = journal.end();
         let (recorded, left) = match (capture.end(), &done) {
             (Ok(ended), _) => ended,
             // The function's own error says more than that its recording was given up.
@@ -108,13 +129,34 @@ pub(super) fn record<O: Outputs>(
             }
             return Err(Failure::NotRecordable(text));
         }
-        recorded
+        Ok((recorded, launched))
     };
-    let census = recorded.census().map_err(say("looking through a graph"))?;
-    if let Some(text) = census.reads_the_host() {
-        return Err(Failure::NotRecordable(text));
+    let count = |recorded: &Recorded| -> std::result::Result<Census, Failure> {
+        let census = recorded.census().map_err(say("looking through a graph"))?;
+        match census.reads_the_host() {
+            Some(text) => Err(Failure::NotRecordable(text)),
+            None => Ok(census),
+        }
+    };
+    let (mut recorded, launched) = capture(Vec::new())?;
+    let mut census = count(&recorded)?;
+    let mut folded = Folded::default();
+    if let Some(has_folded) = has_folded.filter(|_| census.keeps().is_none()) {
+        let done = recorded.fold(&launched, &stream);
+        *has_folded = done.as_ref().map_or(true, |folded| folded.kernels > 0);
+        folded = done.map_err(Error::wrap)?;
+        if folded.kernels > 0 {
+            // Once more without the products that are computed at other places now.
+            let (again, launched) = capture(folded.products)?;
+            recorded = again;
+            census = count(&recorded)?;
+            folded = recorded.fold(&launched, &stream).map_err(Error::wrap)?;
+        }
     }
     let executable = recorded.instantiate().map_err(say("making a graph ready to run"))?;
+    executable
+        .switch_off(&folded.idle)
+        .map_err(say("switching off kernels of a graph"))?;
     let needs = census.needs_its_thread().then(|| ThreadLife::needed(context));
     executable.launch(&stream).map_err(say("launching a graph"))?;
     let done = stream.record_event(None).map_err(say("recording the end of a graph"))?;
@@ -125,6 +167,7 @@ pub(super) fn record<O: Outputs>(
         done,
         last: std::thread::current().id(),
         needs,
+        folded: folded.kernels,
     };
     // After the launch what was kept has memory, so that its owner can go on with it and free it.
     if let Some(text) = census.keeps() {
@@ -168,6 +211,11 @@ pub(super) fn is_recorded_now(device: &Device) -> Result<bool> {
 }
 
 impl Recording {
+    /// How many kernels of others the products have taken over.
+    pub(super) fn folded(&self) -> usize {
+        self.folded
+    }
+
     /// Copies the inputs into place, launches and copies the outputs; `None` if the thread has ended that keeps what the graph
     /// reads.
     pub(super) fn replay(&mut self, device: &Device, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
@@ -300,6 +348,17 @@ impl Recorded {
         Ok(census)
     }
 
+    /// Folds kernels into the products that were `launched` on this stream while this was recorded.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`fold`].
+    fn fold(&self, launched: &[Launched], stream: &CudaStream) -> crate::error::Result<Folded> {
+        // SAFETY: the graph is alive, and nothing was made of it. The stream is no longer recorded, and its context is the one that
+        // it was recorded in, which is current.
+        unsafe { fold(self.graph, launched, stream.cu_stream()) }
+    }
+
     /// Runs what was recorded of a function that has failed since, if it keeps some of it: its tensors then have memory, and can
     /// be freed.
     fn settle(self, stream: &CudaStream) -> std::result::Result<(), DriverError> {
@@ -331,42 +390,24 @@ impl Recorded {
 ///
 /// The graph must be alive.
 unsafe fn count(graph: sys::CUgraph, census: &mut Census) -> std::result::Result<(), DriverError> {
-    type Kind = sys::CUgraphNodeType;
-    const KERNEL: u32 = Kind::CU_GRAPH_NODE_TYPE_KERNEL as u32;
-    const MEMCPY: u32 = Kind::CU_GRAPH_NODE_TYPE_MEMCPY as u32;
-    const HOST: u32 = Kind::CU_GRAPH_NODE_TYPE_HOST as u32;
-    const GRAPH: u32 = Kind::CU_GRAPH_NODE_TYPE_GRAPH as u32;
-    const ALLOCATION: u32 = Kind::CU_GRAPH_NODE_TYPE_MEM_ALLOC as u32;
-    const FREE: u32 = Kind::CU_GRAPH_NODE_TYPE_MEM_FREE as u32;
-
     if graph.is_null() {
         return Ok(());
     }
-    let mut nodes = 0;
-    // SAFETY: without a place for them the driver tells the number.
-    unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result()?;
-    let mut found: Vec<sys::CUgraphNode> = vec![std::ptr::null_mut(); nodes];
-    if nodes > 0 {
-        // SAFETY: there is room for so many.
-        unsafe { sys::cuGraphGetNodes(graph, found.as_mut_ptr(), &mut nodes) }.result()?;
-    }
-    for node in found.into_iter().take(nodes) {
-        // A number: newer drivers know kinds that the enumeration does not.
-        let mut kind = KERNEL;
-        // SAFETY: the node is one of a graph that is alive, and the enumeration is a number of 32 bits.
-        unsafe { sys::cuGraphNodeGetType(node, std::ptr::from_mut(&mut kind).cast()) }.result()?;
-        match kind {
-            MEMCPY => {
+    // SAFETY: the graph is alive, and so are its nodes.
+    for node in unsafe { nodes(graph) }? {
+        // SAFETY: as above.
+        match unsafe { kind(node) }? {
+            kind::MEMCPY => {
                 // SAFETY: the node is a copy.
                 let copy = unsafe { Copy::of(node) }?;
                 census.from_host += usize::from(copy.from_host);
                 census.to_host += usize::from(copy.to_host);
                 census.small_copies += usize::from(copy.bytes <= KEPT_BY_THREAD_BYTES);
             }
-            HOST => census.host_calls += 1,
-            ALLOCATION => census.allocated += 1,
-            FREE => census.freed += 1,
-            GRAPH => {
+            kind::HOST => census.host_calls += 1,
+            kind::ALLOCATION => census.allocated += 1,
+            kind::FREE => census.freed += 1,
+            kind::GRAPH => {
                 let mut within = std::ptr::null_mut();
                 // SAFETY: the node is a graph, which lives as long as the one that it is part of.
                 unsafe {
@@ -380,50 +421,6 @@ unsafe fn count(graph: sys::CUgraph, census: &mut Census) -> std::result::Result
     Ok(())
 }
 
-/// A copy in a graph.
-struct Copy {
-    from_host: bool,
-    to_host: bool,
-    bytes: usize,
-}
-
-impl Copy {
-    /// # Safety
-    ///
-    /// The node must be a copy of a graph that is alive.
-    unsafe fn of(node: sys::CUgraphNode) -> std::result::Result<Self, DriverError> {
-        let mut parameters = MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
-        let at = parameters.as_mut_ptr();
-        // SAFETY: what the caller vouches for; the place outlives the call. Kinds of memory are read as the numbers of 32 bits
-        // that they are, and zeros are right for all else.
-        unsafe {
-            sys::cuGraphMemcpyNodeGetParams(node, at).result()?;
-            let source = (&raw const (*at).srcMemoryType).cast::<u32>().read();
-            let target = (&raw const (*at).dstMemoryType).cast::<u32>().read();
-            Ok(Copy {
-                from_host: is_host(source, (*at).srcDevice),
-                to_host: is_host(target, (*at).dstDevice),
-                bytes: (*at).WidthInBytes * (*at).Height.max(1) * (*at).Depth.max(1),
-            })
-        }
-    }
-}
-
-/// Whether memory of this kind, or else at this address, is the host's.
-fn is_host(kind: u32, address: sys::CUdeviceptr) -> bool {
-    const HOST: u32 = sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32;
-    const UNIFIED: u32 = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED as u32;
-    if kind != UNIFIED {
-        return kind == HOST;
-    }
-    let mut found = 0u32;
-    let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    // SAFETY: the attribute is a number of 32 bits, whose place outlives the call. The address need not be anything.
-    let status = unsafe { sys::cuPointerGetAttribute(std::ptr::from_mut(&mut found).cast(), which, address) };
-    // Of memory that the driver does not know, which is the host's, it says that the value is invalid.
-    status.result().is_err() || found == HOST
-}
-
 /// A graph that can be launched.
 struct Executable {
     executable: sys::CUgraphExec,
@@ -435,6 +432,15 @@ struct Executable {
 unsafe impl Send for Executable {}
 
 impl Executable {
+    /// Lets kernels do nothing from now on.
+    fn switch_off(&self, nodes: &[sys::CUgraphNode]) -> std::result::Result<(), DriverError> {
+        for &node in nodes {
+            // SAFETY: the graph is alive, and the node is a kernel of what it was made of, which is, too.
+            unsafe { sys::cuGraphNodeSetEnabled(self.executable, node, 0) }.result()?;
+        }
+        Ok(())
+    }
+
     fn launch(&self, stream: &CudaStream) -> std::result::Result<(), DriverError> {
         stream.context().bind_to_thread()?;
         // SAFETY: the graph is alive, and so is the stream. The function that was recorded, and with it all that it reads,

@@ -3,6 +3,8 @@
 
 pub mod args;
 #[cfg(feature = "cuda")]
+pub(crate) mod journal;
+#[cfg(feature = "cuda")]
 pub(in crate::gemm) mod room;
 #[cfg(feature = "cuda")]
 pub(in crate::gemm) mod submit;
@@ -12,3 +14,5 @@ pub(in crate::gemm) mod workspace;
 
 #[cfg(feature = "cuda")]
 pub use submit::launch;
+#[cfg(feature = "cuda")]
+pub(crate) use submit::launch_as_node;

@@ -1,14 +1,16 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
 use super::args::{Addresses, GemmArgs};
+use super::journal::{self, Launched};
 use super::room::usable;
 use super::workspace::{Keeper, Workspace};
-use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
+use crate::device::{capture_of, clusters_of, early_start, early_starts, CurrentContext, Function};
 use crate::error::{Error, Result};
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::tune::calibrated::costs;
 use crate::transpose;
 use cudarc::driver::sys;
+use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +80,7 @@ unsafe fn launch_in(
     context: &CurrentContext,
     stream: sys::CUstream,
 ) -> Result<()> {
-    let (kernel, problem) = (plan.kernel, &plan.problem);
+    let problem = &plan.problem;
     let here = plan.addresses(at, workspace.address);
     for (repack, src, dst) in [
         (&plan.repacks[0], at.operands.a, here.operands.a),
@@ -92,24 +94,32 @@ unsafe fn launch_in(
             unsafe { transpose::launch::launch_before(&movement, src, dst, stream, true) }?;
         }
     }
-    let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
-    // Kernels that read A and B through TMA take their tensor maps beside the arguments.
-    let mut maps = [sys::CUtensorMap { opaque: [0; 16] }; MAX_TENSOR_MAPS];
-    let described = plan.tensor_maps(&here);
-    for (map, described) in maps
-        .iter_mut()
-        .zip(described.iter().flatten())
-        .take(kernel.tensor_maps())
-    {
-        *map = described.encode()?;
+    let kernel = plan.kernel;
+    let is_one_kernel = !plan.is_repacked() && !workspace.is_for_once();
+    let noted = is_one_kernel.then(journal::next).flatten();
+    let note = |number: usize, left_out: bool| {
+        let last = capture_of(stream).ok().flatten().and_then(|capturing| capturing.last);
+        let launched = last.map(|node| Launched {
+            number,
+            left_out,
+            node,
+            plan: *plan,
+            at: *at,
+            alpha,
+            beta,
+            workspace: workspace.address,
+        });
+        if let Some(launched) = launched {
+            journal::note(launched);
+        }
+        launched.is_some()
+    };
+    if let Some((number, true)) = noted {
+        if note(number, true) {
+            return Ok(());
+        }
     }
-    let mut args: GemmArgs = plan.args(&here, alpha, beta, workspace.address);
-    args.epoch = next_epoch();
-    let mut parameters = [null_mut(); 1 + MAX_TENSOR_MAPS];
-    parameters[0] = std::ptr::from_mut(&mut args).cast();
-    for (parameter, map) in parameters[1..].iter_mut().zip(&mut maps).take(kernel.tensor_maps()) {
-        *parameter = std::ptr::from_mut(map).cast();
-    }
+    let mut taken = Taken::new(plan, &here, alpha, beta, workspace.address, context)?;
     // Kernels that use TMA wait by themselves for the kernels before them, so they may get ready meanwhile.
     let early = kernel.supports_pdl() && early_starts(context.info());
     let mut attributes = [clusters_of(plan.cluster()), early_start()];
@@ -126,11 +136,106 @@ unsafe fn launch_in(
         attrs: attributes[first..].as_mut_ptr(),
         numAttrs: u32::from(plan.cluster() > 1) + u32::from(early),
     };
-    // SAFETY: a kernel of the table takes one `GemmArgs` and as many tensor maps as its row says, all by value,
-    // which the driver copies before it returns. What the kernel does with the addresses in them is what the caller
-    // vouched for.
-    unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
-        .map_err(|e| Error::driver("launching a product", e))
+    let function = taken.function.handle();
+    // SAFETY: these are the kernel's parameters, all by value, which the driver copies before it returns. What the kernel does
+    // with the addresses in them is what the caller vouched for.
+    unsafe { sys::cuLaunchKernelEx(&config, function, taken.parameters().as_mut_ptr(), null_mut()).result() }
+        .map_err(|e| Error::driver("launching a product", e))?;
+    if let Some((number, _)) = noted {
+        note(number, false);
+    }
+    Ok(())
+}
+
+/// Makes a kernel of a graph, one that has not been made ready to run, the launch of `plan`, which repacks nothing.
+///
+/// # Safety
+///
+/// - A CUDA context is current on this thread, and `node` is a kernel of it in a graph that is alive.
+/// - Where and when the node runs, [`launch`]'s conditions hold, and `workspace` is the begin of as much memory as the plan asks
+///   for, which a launch of this crate has had as its workspace and no kernel uses that may run at the same time.
+///
+/// # Errors
+///
+/// As [`launch`]. The node may have changed then.
+pub(crate) unsafe fn launch_as_node(
+    node: sys::CUgraphNode,
+    plan: &Plan,
+    at: &Addresses,
+    (alpha, beta): (f32, f32),
+    workspace: sys::CUdeviceptr,
+    context: &CurrentContext,
+) -> Result<()> {
+    let workspace = if plan.workspace_bytes > 0 { workspace } else { 0 };
+    let mut taken = Taken::new(plan, at, alpha, beta, workspace, context)?;
+    let mut parameters = taken.parameters();
+    let described = sys::CUDA_KERNEL_NODE_PARAMS {
+        func: taken.function.handle(),
+        gridDimX: plan.grid[0],
+        gridDimY: plan.grid[1],
+        gridDimZ: plan.grid[2],
+        blockDimX: plan.kernel.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: plan.kernel.dynamic_shared,
+        kernelParams: parameters.as_mut_ptr(),
+        extra: null_mut(),
+        kern: null_mut(),
+        ctx: null_mut(),
+    };
+    let clusters = clusters_of(plan.cluster());
+    // SAFETY: as for a launch: these are the kernel's parameters, which the driver copies. The rest the caller vouches for.
+    unsafe {
+        let changed = sys::cuGraphKernelNodeSetParams_v2(node, &described).result();
+        changed.and_then(|()| match plan.cluster() {
+            1 => Ok(()),
+            _ => sys::cuGraphKernelNodeSetAttribute(node, clusters.id, &clusters.value).result(),
+        })
+    }
+    .map_err(|e| Error::driver("making a product part of a graph", e))
+}
+
+/// What a kernel takes: a row of the table says how many tensor maps beside the one [`GemmArgs`].
+struct Taken {
+    function: Function,
+    args: GemmArgs,
+    maps: [sys::CUtensorMap; MAX_TENSOR_MAPS],
+    count: usize,
+}
+
+impl Taken {
+    fn new(
+        plan: &Plan,
+        at: &Addresses,
+        alpha: f32,
+        beta: f32,
+        workspace: sys::CUdeviceptr,
+        context: &CurrentContext,
+    ) -> Result<Self> {
+        let kernel = plan.kernel;
+        let mut taken = Taken {
+            function: context.function(kernel.file, kernel.name, kernel.dynamic_shared)?,
+            args: plan.args(at, alpha, beta, workspace),
+            maps: [sys::CUtensorMap { opaque: [0; 16] }; MAX_TENSOR_MAPS],
+            count: kernel.tensor_maps(),
+        };
+        taken.args.epoch = next_epoch();
+        let described = plan.tensor_maps(at);
+        for (map, described) in taken.maps.iter_mut().zip(described.iter().flatten()).take(taken.count) {
+            *map = described.encode()?;
+        }
+        Ok(taken)
+    }
+
+    /// Where they are, as long as this is not moved.
+    fn parameters(&mut self) -> [*mut c_void; 1 + MAX_TENSOR_MAPS] {
+        let mut parameters = [null_mut(); 1 + MAX_TENSOR_MAPS];
+        parameters[0] = std::ptr::from_mut(&mut self.args).cast();
+        for (parameter, map) in parameters[1..].iter_mut().zip(&mut self.maps).take(self.count) {
+            *parameter = std::ptr::from_mut(map).cast();
+        }
+        parameters
+    }
 }
 
 /// A multiple of 4 that no launch had before. Blocks raise flags to it in memory whose old contents may be anything, also

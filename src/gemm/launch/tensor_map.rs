@@ -117,6 +117,18 @@ impl TensorMap {
     }
 }
 
+/// Whether an address can be found among the parameters of a kernel that reaches it through a tensor map. What the driver makes of
+/// a tensor map is its own affair, so it is tried; where there are no tensor maps no kernel has any.
+#[cfg(feature = "cuda")]
+pub(crate) fn shows_addresses() -> bool {
+    const ADDRESS: u64 = 0x12_3456_7890;
+    const ROW: usize = 64;
+    let batch = ([1; MAX_BATCH_DIMS], [0; MAX_BATCH_DIMS]);
+    let tma_box = TmaBox::new(32, 16);
+    let map = TensorMap::new(ADDRESS, DType::F32, [ROW, ROW], ROW as i64, &batch.0, &batch.1, tma_box);
+    map.encode().map_or(true, |map| map.opaque.contains(&ADDRESS))
+}
+
 impl Plan {
     /// What TMA has to know of A, B and D, for a kernel that reads A and B through it. One that stores D through it does so where
     /// D has the type of its factors, and rows that start on 16 bytes and are whole vectors; elsewhere the third map is A's, which nobody looks at.

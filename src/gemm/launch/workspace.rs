@@ -56,6 +56,11 @@ impl Workspace {
         }
     }
 
+    /// Whether there is one that was allocated for this launch.
+    pub fn is_for_once(&self) -> bool {
+        self.for_once
+    }
+
     /// Gives back what was allocated for one launch.
     pub fn free(self, stream: sys::CUstream) -> Result<()> {
         match self.for_once {
@@ -128,11 +133,11 @@ impl Keeper {
 impl Queue {
     fn of(stream: sys::CUstream) -> Result<Self> {
         let say = |e| Error::driver("asking a stream who it is", e);
-        if let Some((capture, graph)) = capture_of(stream).map_err(say)? {
+        if let Some(capturing) = capture_of(stream).map_err(say)? {
             return Ok(Queue::Capture {
                 lane: lane_of(stream),
-                capture,
-                graph,
+                capture: capturing.id,
+                graph: capturing.graph,
             });
         }
         let mut id = 0;
