@@ -1442,7 +1442,10 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         d_type: DType::F32,
         bias_type: DType::F64,
         residual_type: DType::F16,
-        reserved: 80,
+        gated: 80,
+        norm: 81,
+        norm_epsilon: 0.5,
+        reserved: 82,
     };
     let mut expected = Vec::new();
     for operand in [a, b, c, d, residual] {
@@ -1455,7 +1458,7 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
     }
     expected.extend((1..=17).map(f64::from));
     expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0, 1.0, 78.0, 79.0]);
-    expected.extend([1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 80.0]);
+    expected.extend([1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 80.0, 81.0, 0.5, 82.0]);
 
     let function = CurrentContext::get()
         .unwrap()

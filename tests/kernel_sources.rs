@@ -155,9 +155,10 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "GEMV_STREAM(NAME, TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS)",
-        of: "Shape<TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS>",
+        made_by: "GEMV_STREAM(NAME, TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS)",
+        of: "Shape<TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS>",
         says: &[
+            ("fused", "FUSED"),
             ("bm", "ROWS"), ("bn", "LINES"), ("bk", "C::SLAB_K"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
             ("most_rows", "ROWS"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
@@ -259,6 +260,7 @@ fn facts(spec: &KernelSpec) -> BTreeMap<&'static str, u32> {
         ("d_columns", spec.d_box.map_or(0, |of| of.inner)),
         ("most_rows", needs.max_m),
         ("most_cols", needs.max_n),
+        ("fused", spec.fused.into()),
     ]);
     let along_rows = |takes: &[Access]| {
         takes

@@ -85,6 +85,8 @@ const FAMILIES: [Family; 23] = [
             "gemv_axpy_n1",
             "gemv_panel_n16",
             "gemv_stream_m1_k1024",
+            "gemv_fused_m1_k1024",
+            "gemv_fused_bf16_m2_k2048",
         ],
     ),
     ("few rows", Target::Hopper, &["few_rows_16x8", "few_rows_16x12"]),
