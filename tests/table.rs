@@ -185,6 +185,12 @@ fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> Gemm
     if batch > 1 {
         batched(&mut problem, batch, false);
     }
+    if spec.fused {
+        (problem.normed, problem.epilogue.gated) = *[(true, false), (false, true), (true, true)].choose(rng).unwrap();
+        let line = k.next_multiple_of(8); // on 16 bytes, in 16 bits too
+        (problem.a, problem.b) = (OperandLayout::row_major(line), OperandLayout::col_major(line));
+        problem.batch_dims = [1; MAX_BATCH_DIMS];
+    }
     problem
 }
 

@@ -303,22 +303,27 @@ impl GatedMlp {
     ///
     /// As [`Linear::forward_residual`].
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        in_part("down", self.down.forward_residual(&self.gated(x)?, residual))
+        in_part("down", self.down.forward_residual(&self.hidden(x)?, residual))
     }
 
-    fn gated(&self, x: &Tensor) -> Result<Tensor> {
+    /// What `down` gets: `activation(gate(x)) ⊙ up(x)`, behind the norm if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`matmul`](crate::matmul).
+    pub fn hidden(&self, x: &Tensor) -> Result<Tensor> {
         if let Some(norm) = &self.norm {
             let by_one_kernel = in_part("gate, up", self.by_one_kernel(x, Some(norm)))?;
             return match by_one_kernel {
                 Some(y) => Ok(y),
-                None => self.gated_as_is(&in_part("norm", norm.forward(x))?),
+                None => self.hidden_of_normed(&in_part("norm", norm.forward(x))?),
             };
         }
-        self.gated_as_is(x)
+        self.hidden_of_normed(x)
     }
 
     /// What gate and up make of numbers that have gone through the norm, if there is one.
-    fn gated_as_is(&self, x: &Tensor) -> Result<Tensor> {
+    fn hidden_of_normed(&self, x: &Tensor) -> Result<Tensor> {
         if let Some(y) = in_part("gate, up", self.by_one_kernel(x, None))? {
             return Ok(y);
         }
@@ -349,7 +354,7 @@ fn in_part<T>(part: &str, result: Result<T>) -> Result<T> {
 
 impl Module for GatedMlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        in_part("down", self.down.forward(&self.gated(x)?))
+        in_part("down", self.down.forward(&self.hidden(x)?))
     }
 }
 
@@ -368,9 +373,9 @@ mod tests {
             let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3)];
             let random = |shape: &[usize]| Tensor::randn(0f32, 1., shape, &Device::Cpu)?.to_dtype(dtype);
             let bias = rng.random::<bool>();
-            let layer = |shape: [usize; 2]| {
+            let layer = |shape: [usize; 2]| -> Result<Linear> {
                 let bias = bias.then(|| random(&shape[..1])).transpose()?;
-                Ok::<_, candle_core::Error>(Linear::new(random(&shape)?, bias))
+                Ok(Linear::new(random(&shape)?, bias))
             };
             let (gate, up) = (layer([hidden, width])?, layer([hidden, width])?);
             let apart = GatedMlp::from_layers(gate.clone(), up.clone(), layer([width, hidden])?, Activation::Silu)?
@@ -399,26 +404,25 @@ mod tests {
 
     #[test]
     fn layers_that_are_not_alike_stay_apart() -> Result<()> {
-        let linear = |shape: (usize, usize)| Ok(Linear::new(Tensor::ones(shape, DType::F32, &Device::Cpu)?, None));
+        let linear = |shape: (usize, usize)| -> Result<Linear> {
+            Ok(Linear::new(Tensor::ones(shape, DType::F32, &Device::Cpu)?, None))
+        };
         let down = linear((4, 6))?;
-        let pair = |gate, up| {
-            Ok(GatedMlp::from_layers(gate, up, down.clone(), Activation::Silu)?
-                .paired()?
-                .pair)
+        let pairs = |gate: Linear, up: Linear| -> Result<bool> {
+            let layer = GatedMlp::from_layers(gate, up, down.clone(), Activation::Silu)?;
+            Ok(layer.paired()?.pair.is_some())
         };
         let plain = || linear((6, 4));
-        let named = || Ok::<_, candle_core::Error>(plain()?.with_gemm(Gemm::new().kernel("gemv_dot_m1")));
-        let biased = Linear::new(
-            plain()?.weight().clone(),
-            Some(Tensor::ones(6, DType::F32, &Device::Cpu)?),
-        );
+        let named = || -> Result<Linear> { Ok(plain()?.with_gemm(Gemm::new().kernel("gemv_dot_m1"))) };
+        let bias = Tensor::ones(6, DType::F32, &Device::Cpu)?;
+        let biased = Linear::new(plain()?.weight().clone(), Some(bias));
         let variable = candle_core::Var::ones((6, 4), DType::F32, &Device::Cpu)?;
         let learning = Linear::new(variable.as_tensor().clone(), None);
-        assert!(pair(plain()?, plain()?)?.is_some());
-        assert!(pair(named()?, named()?)?.is_some());
-        assert!(pair(plain()?, named()?)?.is_none());
-        assert!(pair(plain()?, biased)?.is_none());
-        assert!(pair(plain()?, learning)?.is_none());
+        assert!(pairs(plain()?, plain()?)?);
+        assert!(pairs(named()?, named()?)?);
+        assert!(!pairs(plain()?, named()?)?);
+        assert!(!pairs(plain()?, biased)?);
+        assert!(!pairs(plain()?, learning)?);
         Ok(())
     }
 }
