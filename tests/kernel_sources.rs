@@ -138,6 +138,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "GEMV_FUSED_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS)",
+        of: "void",
+        says: &[
+            ("fused", "true"), ("bm", "M"), ("bn", "LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
+            ("most_rows", "M"), ("most_cols", "0"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
         made_by: "GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)",
         of: "void",
         says: &[

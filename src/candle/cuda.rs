@@ -41,7 +41,8 @@ pub(super) struct Way<'a> {
     pub kernel: Option<&'a str>,
     /// or else one that was measured to be the fastest, where that is asked for.
     pub tuned: bool,
-    /// Where the caller can do without: set where no kernel takes the product with its operands in place.
+    /// Where the caller can do without: set where no kernel takes the product with its operands in place, or a kernel for each step is
+    /// faster.
     pub refused: Option<&'a Cell<bool>>,
 }
 
@@ -111,10 +112,14 @@ fn run_into<T: CudaDType + DeviceRepr>(
         };
         // Tuning waits for the device, which a stream that is being captured into a graph forbids.
         let measured = (way.tuned || tune::asked_for()) && !capturing(&stream)?;
-        let plan = cache::plan(&context, &call.problem_at(&starts)?, way.kernel, measured)
+        let problem = call.problem_at(&starts)?;
+        let plan = cache::plan(&context, &problem, way.kernel, measured)
             .map_err(|error| way.refuse(Error::wrap(error).context(format!("no product of shape {:?}", call.shape))))?;
-        if way.refused.is_some() && plan.is_repacked() {
-            return Err(way.refuse(Error::msg("operands would be repacked for it")));
+        if way.refused.is_some() {
+            let pays = cache::pays(&context, &problem, &plan).map_err(Error::wrap)?;
+            if plan.is_repacked() || !pays {
+                return Err(way.refuse(Error::msg("a kernel for each step is faster")));
+            }
         }
         let (norm, _norm_guard) = start(beside.norm.map(|norm| norm.weight), &stream)?;
         let (norm, norm_epsilon) = match beside.norm {

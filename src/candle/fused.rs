@@ -20,7 +20,7 @@ pub(super) struct Fused<'a> {
 }
 
 impl Fused<'_> {
-    /// By one kernel, or `None` where the caller is to do it step by step: on the CPU, where a gradient is to flow, for more rows than such
+    /// By one kernel, or `None` where the caller is to do it step by step: on the CPU, where a gradient is to flow, where steps are faster, for more rows than such
     /// a kernel takes, operands that do not start on 16 bytes, a norm with a mean or a bias, and other types.
     pub fn by_one_kernel(&self, gemm: &Gemm) -> Result<Option<Tensor>> {
         #[cfg(feature = "cuda")]
@@ -131,7 +131,7 @@ mod cuda {
         kernel: Option<String>,
         tuned: bool,
         alpha: f32,
-        /// No kernel takes it, which is seen with the addresses only.
+        /// No kernel takes it, or one for each step is faster, which is seen with the addresses only.
         refused: Cell<bool>,
     }
 

@@ -143,7 +143,7 @@ impl Linear {
 
     /// The same layer behind this norm, `activation(norm(x)·wᵀ + bias)`.
     ///
-    /// On a CUDA device, and where no gradient is to flow, an RMS norm of a row (two in 16 bits) becomes part of the product, if weight,
+    /// On a CUDA device, and where no gradient is to flow, an RMS norm of a row or two becomes part of the product, if weight,
     /// input and the norm's weight start on 16 bytes, as [`prepare`](Self::prepare) sees to for the weight. Such a row is not rounded
     /// between norm and product. All else is two kernels or more.
     ///

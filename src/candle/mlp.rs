@@ -117,7 +117,7 @@ impl Module for Mlp {
 /// [`Activation::Silu`], GEGLU with [`Activation::GeluTanh`] or [`Activation::GeluErf`].
 ///
 /// It takes three kernels, for the gate's activation, the multiplication and the residual are part of the products. Where a
-/// gradient is to flow to the gate, the multiplication is candle's own. A row (two in 16 bits) takes two kernels on a CUDA device once
+/// gradient is to flow to the gate, the multiplication is candle's own. A row or two take two kernels on a CUDA device once
 /// the layers are [prepared](Self::prepare): one reads the weights of gate and up together.
 ///
 /// ```

@@ -86,6 +86,7 @@ const FAMILIES: [Family; 23] = [
             "gemv_panel_n16",
             "gemv_stream_m1_k1024",
             "gemv_fused_m1_k1024",
+            "gemv_fused_dot_m2",
             "gemv_fused_bf16_m2_k2048",
         ],
     ),

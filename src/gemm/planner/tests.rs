@@ -11,7 +11,7 @@ use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
-use crate::gemm::operands::{DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::operands::{Access, DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::{Activation, GemmProblem, Precision, MAX_OVERSHOOT, MAX_SIZE};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -667,18 +667,49 @@ fn norms_and_gates_go_to_kernels_that_have_them_inside() {
                     let alone = Plan::new(&alone, &device, Costs::built_in(&device)).unwrap();
                     assert!(!alone.kernel.fused, "{alone}");
                     let streams = |name: &str| name.starts_with("gemv_stream");
-                    if streams(alone.kernel.name) {
+                    let dots = |name: &str| name.starts_with("gemv_dot");
+                    if streams(alone.kernel.name) || dots(alone.kernel.name) {
                         let ratio = plan.predicted_us / alone.predicted_us;
                         assert!((0.9..=1.01).contains(&ratio), "{plan}, {alone}");
                     }
                 }
             }
         }
-        // Two rows in 16 bits, and no more.
-        assert!(plan(&fused_problem(2, 64, 64, DType::BF16, true, true)).is_ok());
-        for (m, dtype) in [(2, DType::F32), (3, DType::BF16), (300, DType::F16)] {
+        // Two rows, and no more.
+        for dtype in [DType::F32, DType::BF16] {
+            assert!(plan(&fused_problem(2, 64, 64, dtype, true, true)).is_ok());
+        }
+        for (m, dtype) in [(3, DType::F32), (3, DType::BF16), (300, DType::F16)] {
             let error = plan(&fused_problem(m, 64, 64, dtype, true, true)).unwrap_err();
             assert!(matches!(error, Error::Refused { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_decoder_norms_and_gates_inside_its_products() {
+    let device = DeviceInfo::H200;
+    let plan = |problem: &GemmProblem| Plan::new(problem, &device, Costs::built_in(&device)).unwrap();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        // Llamas of 1 and 8 billion weights: queries, keys and values; gate and up; words.
+        for (n, k, gated) in [
+            (3072, 2048, false),
+            (16384, 2048, true),
+            (128256, 2048, false),
+            (6144, 4096, false),
+            (28672, 4096, true),
+        ] {
+            let problem = fused_problem(1, n, k, dtype, true, gated);
+            let (step, steps) = problem.in_steps();
+            assert_eq!((step.normed, step.epilogue.gated), (false, false));
+            assert_eq!(step.n * steps, n);
+            assert_eq!(
+                step.accesses().b,
+                Access::ColVector,
+                "gate and up are views of what lies in turn"
+            );
+            let (inside, step) = (plan(&problem), plan(&step));
+            assert!(inside.pays(&step, steps), "{inside}, {steps} × {step}");
         }
     }
 }
