@@ -132,6 +132,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED, AHEAD)",
         of: "void",
         says: &[
+            ("fused", "false"),
             ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "SWAPPED"), ("b_along_k", "!SWAPPED"),
@@ -149,6 +150,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)",
         of: "void",
         says: &[
+            ("fused", "false"),
             ("bm", "SWAPPED ? LANES * kVector : M"), ("bn", "SWAPPED ? M : LANES * kVector"),
             ("bk", "kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "false"), ("b_along_k", "false"),
@@ -158,6 +160,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)",
         of: "void",
         says: &[
+            ("fused", "false"),
             ("bm", "LINES * WARPS"), ("bn", "N"), ("bk", "STEPS * 32 * kVector"), ("threads", "WARPS * 32"), ("most_rows", "0"),
             ("most_cols", "N"), ("a_along_k", "true"), ("b_along_k", "false"),
         ],

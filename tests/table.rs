@@ -23,6 +23,14 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
+        "gemv_fused_f16_m1_k2048",
+        "a row of a decoder on an H200, seldom drawn here: 1×16384×2048 and 1×128256×2048",
+    ),
+    (
+        "gemv_fused_bf16_m1_k2048",
+        "a row of a decoder on an H200, seldom drawn here: 1×16384×2048 and 1×128256×2048",
+    ),
+    (
         "ffma_pipelined_32x64",
         "GPUs other than Hopper's, with costs of their own: of 1132 strict products on an H200 it is the fastest of none",
     ),
@@ -45,7 +53,7 @@ const PURPOSES: &[(&str, &str)] = &[
 ];
 
 /// So many are drawn; `CANDLE_SGEMM_TEST_PROBLEMS=100000` looks further for a row that seems to be of no use.
-const PROBLEMS: usize = 24_000;
+const PROBLEMS: usize = 28_000;
 
 /// What keeps the planner from its first choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
