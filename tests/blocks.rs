@@ -31,6 +31,9 @@ on_every_device!(
     drawn_softmaxes_are_those_of_fp64,
     gradients_of_norms_are_those_of_candles_operations,
     views_and_long_rows_have_norms_too,
+    layers_behind_norms_are_those_of_fp64,
+    norms_and_gates_are_inside_a_named_kernel,
+    gradients_flow_through_layers_behind_norms,
     encoder_layers_are_candles,
     a_stack_adds_its_residual,
     errors_say_what_does_not_fit,
@@ -912,6 +915,228 @@ fn views_and_long_rows_have_norms_too(device: &Device) -> Result<()> {
     // Weights of another width are refused as candle refuses them.
     let norm = LayerNorm::new(random(&[7], device), None, 1e-5);
     assert!(norm.forward(&random(&[3, 8], device)).is_err());
+    Ok(())
+}
+
+/// A layer (outputs, inputs) of numbers that this type has, with a bias or without.
+fn drawn_layer(rng: &mut StdRng, [outputs, inputs]: [usize; 2], bias: bool, like: &Tensor) -> Result<Linear> {
+    let (dtype, device) = (like.dtype(), like.device());
+    let numbers = |rng: &mut StdRng, shape: &[usize], scale: f64| -> Result<Tensor> {
+        let count = shape.iter().product();
+        let numbers: Vec<f32> = (0..count).map(|_| rng.random_range(-1.0..1.0)).collect();
+        (Tensor::from_vec(numbers, shape, device)? * scale)?.to_dtype(dtype)
+    };
+    let weight = numbers(rng, &[outputs, inputs], 1.0 / (inputs as f64).sqrt())?;
+    let bias = bias.then(|| numbers(rng, &[outputs], 0.5)).transpose()?;
+    Ok(Linear::new(weight, bias))
+}
+
+/// An RMS norm of rows of this width, with weights around 1.
+fn drawn_rms_norm(rng: &mut StdRng, width: usize, epsilon: f64, like: &Tensor) -> Result<LayerNorm> {
+    let weight: Vec<f32> = (0..width).map(|_| rng.random_range(0.5..1.5)).collect();
+    let weight = Tensor::from_vec(weight, width, like.device())?.to_dtype(like.dtype())?;
+    Ok(LayerNorm::new(weight, None, epsilon).without_mean())
+}
+
+/// `norm(x)` in FP64 on the CPU, its ε given.
+fn exact_rms_norm(x: &Tensor, norm: &LayerNorm, epsilon: f64) -> Result<Tensor> {
+    let x = exact(x)?;
+    let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
+    x.broadcast_div(&(mean + epsilon)?.sqrt()?)?
+        .broadcast_mul(&exact(norm.weight())?)
+}
+
+/// What `layer` makes of rows in FP64, and the sums of magnitudes.
+fn exact_layer(rows: &Tensor, layer: &Linear) -> Result<[Tensor; 2]> {
+    let weight = exact(layer.weight())?.t()?;
+    let bias = match layer.bias() {
+        Some(bias) => exact(bias)?,
+        None => Tensor::zeros(layer.weight().dim(0)?, DType::F64, &Device::Cpu)?,
+    };
+    let sums = rows.broadcast_matmul(&weight)?.broadcast_add(&bias)?;
+    let magnitudes = rows
+        .abs()?
+        .broadcast_matmul(&weight.abs()?)?
+        .broadcast_add(&bias.abs()?)?;
+    Ok([sums, magnitudes])
+}
+
+/// Some rows of a width, most often one, that start on 16 bytes or not, and are neighbours or not.
+fn drawn_few_rows(rng: &mut StdRng, device: &Device) -> Result<Tensor> {
+    let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3)];
+    let width = match rng.random_range(0..4) {
+        0 => rng.random_range(1..300),
+        1 => rng.random_range(1..20) * 64,
+        2 => rng.random_range(1..100) * 8,
+        _ => [2048, 2056, 4096, 5000][rng.random_range(0..4)],
+    };
+    let rows = [1, 1, 1, 2, 2, 3][rng.random_range(0..6)];
+    let (before, after) = (rng.random_range(0..3) * 4, rng.random_range(0..3) * 4);
+    let numbers: Vec<f32> = (0..rows * (before + width + after))
+        .map(|_| rng.random_range(-3.0..3.0))
+        .collect();
+    let x = Tensor::from_vec(numbers, (rows, before + width + after), device)?
+        .to_dtype(dtype)?
+        .narrow(1, before, width)?;
+    match rng.random_range(0..3) {
+        0 => x.unsqueeze(0),
+        _ => Ok(x),
+    }
+}
+
+/// How far numbers of this type may be from their exact ones.
+fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 1.0 / 2048.0,
+        DType::BF16 => 1.0 / 256.0,
+        _ => 0.0,
+    }
+}
+
+fn assert_within(got: &Tensor, expected: &Tensor, bound: &Tensor, what: &str) -> Result<()> {
+    assert_eq!(got.dims(), expected.dims(), "{what}");
+    let flat = |t: &Tensor| exact(t)?.flatten_all()?.to_vec1::<f64>();
+    for ((got, expected), bound) in flat(got)?.into_iter().zip(flat(expected)?).zip(flat(bound)?) {
+        assert!(
+            (got - expected).abs() <= bound,
+            "{what}: {got}, not {expected} (±{bound:e})"
+        );
+    }
+    Ok(())
+}
+
+/// The rounding of rows between norm and product, of gate and of result counts where there is one; sums are FP32.
+fn layers_behind_norms_are_those_of_fp64(device: &Device) -> Result<()> {
+    const SUM: f64 = 8.0 * f32::EPSILON as f64;
+    let mut rng = StdRng::seed_from_u64(4);
+    for round in 0..80 {
+        let x = drawn_few_rows(&mut rng, device)?;
+        let (width, dtype) = (x.dim(D::Minus1)?, x.dtype());
+        let (u, sum) = (unit(dtype), SUM * (width as f64).sqrt());
+        let epsilon = rng.random_range(1e-6..0.1);
+        let norm = drawn_rms_norm(&mut rng, width, epsilon, &x)?;
+        let normed = exact_rms_norm(&x, &norm, epsilon)?;
+        let (bias, prepared, outputs) = (rng.random(), rng.random_bool(0.8), rng.random_range(1..200));
+        let what = format!(
+            "round {round}: {dtype:?} {:?} → {outputs}, bias {bias}, prepared {prepared}",
+            x.dims()
+        );
+
+        let layer = drawn_layer(&mut rng, [outputs, width], bias, &x)?.with_norm(norm.clone());
+        let layer = if prepared { layer.prepare()? } else { layer };
+        let [sums, magnitudes] = exact_layer(&normed, &layer)?;
+        let off = (magnitudes.affine(u + sum, 1e-7)? + (sums.abs()? * u)?)?;
+        assert_within(&layer.forward(&x)?, &sums, &off, &what)?;
+        let residual = x.narrow(D::Minus1, 0, 1)?;
+        let more = exact(&residual)?;
+        let off = (off + more.abs()?.broadcast_add(&sums.abs()?)?.affine(u + 4e-7, 0.0)?)?;
+        let got = layer.forward_residual(&x, &residual)?;
+        assert_within(&got, &sums.broadcast_add(&more)?, &off, &format!("{what}, residual"))?;
+
+        let hidden = rng.random_range(1..150);
+        let mut part = |shape| drawn_layer(&mut rng, shape, bias, &x);
+        let (gate, up, down) = (part([hidden, width])?, part([hidden, width])?, part([width, hidden])?);
+        let mlp = GatedMlp::from_layers(gate, up, down, Activation::Silu)?.with_norm(norm);
+        let mlp = if prepared { mlp.prepare()? } else { mlp };
+        let [gate, gate_magnitudes] = exact_layer(&normed, mlp.gate())?;
+        let [up, up_magnitudes] = exact_layer(&normed, mlp.up())?;
+        let gate = gate.silu()?;
+        let gate_off = (gate_magnitudes.affine(1.2 * (u + sum), 1e-6)? + (gate.abs()? * u)?)?;
+        let up_off = (up_magnitudes * (u + sum))?;
+        let expected = (&gate * &up)?;
+        let off = ((gate.abs()? * &up_off)? + (up.abs()? * &gate_off)? + (up_off * gate_off)?)?;
+        let off = (off + expected.abs()?.affine(u + 4e-7, 1e-6)?)?;
+        let got = mlp.hidden(&x)?;
+        assert_within(&got, &expected, &off, &format!("{what}, hidden {hidden}"))?;
+        // And down of that.
+        let through = mlp.down().forward_residual(&got, &x)?;
+        let error = worst(
+            &mlp.forward_residual(&x, &x)?.to_dtype(DType::F32)?,
+            &through.to_dtype(DType::F32)?,
+        )?;
+        assert!(error == 0.0, "{what}: {error:e}");
+    }
+    Ok(())
+}
+
+/// A kernel for fused layers takes nothing else, so a layer that names it has all of it inside or fails.
+fn norms_and_gates_are_inside_a_named_kernel(device: &Device) -> Result<()> {
+    if !device.is_cuda() {
+        return Ok(());
+    }
+    let mut rng = StdRng::seed_from_u64(5);
+    for (dtype, names) in [
+        (
+            DType::F32,
+            &[
+                "gemv_fused_dot_m1",
+                "gemv_fused_dot_m2",
+                "gemv_fused_m1_k1024",
+                "gemv_fused_m1_k2048",
+            ][..],
+        ),
+        (
+            DType::F16,
+            &[
+                "gemv_fused_f16_m1_k1024",
+                "gemv_fused_f16_m1_k4096",
+                "gemv_fused_f16_m2_k2048",
+            ],
+        ),
+        (
+            DType::BF16,
+            &[
+                "gemv_fused_bf16_m1_k2048",
+                "gemv_fused_bf16_m1_k4096",
+                "gemv_fused_bf16_m2_k2048",
+            ],
+        ),
+    ] {
+        for name in names {
+            for rows in 1..=if name.contains("m2") { 2 } else { 1 } {
+                let (width, hidden) = (8 * rng.random_range(1..700), rng.random_range(1..300));
+                let x = random(&[rows, width], device).to_dtype(dtype)?;
+                let norm = drawn_rms_norm(&mut rng, width, 1e-5, &x)?;
+                let mut layer = |shape| drawn_layer(&mut rng, shape, rows == 1, &x);
+                let (gate, up, down) = (
+                    layer([hidden, width])?,
+                    layer([hidden, width])?,
+                    layer([width, hidden])?,
+                );
+                let gemm = Gemm::new().kernel(*name);
+                let alone = gate.clone().with_norm(norm.clone());
+                let inside = alone.clone().with_gemm(gemm.clone()).forward(&x)?;
+                let what = format!("{name}, {rows}×{width}→{hidden}");
+                let tolerance = tolerance(width).max(4.0 * unit(dtype));
+                let wide = |t: Tensor| t.to_dtype(DType::F32);
+                let error = worst(&wide(inside)?, &wide(gate.forward(&norm.forward(&x)?)?)?)?;
+                assert!(error < tolerance, "{what}: {error:e}");
+                // A kernel that this layer names takes the rest of its products not at all.
+                assert!(gate.clone().with_gemm(gemm.clone()).forward(&x).is_err(), "{what}");
+
+                let mlp = GatedMlp::from_layers(gate, up, down, Activation::Silu)?;
+                let steps = (mlp.gate().forward(&x)? * mlp.up().forward(&x)?)?;
+                let error = worst(&wide(mlp.prepare()?.with_gemm(&gemm).hidden(&x)?)?, &wide(steps)?)?;
+                assert!(error < tolerance, "{what}, gated: {error:e}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn gradients_flow_through_layers_behind_norms(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(6);
+    let x = Var::from_tensor(&random(&[1, 64], device))?;
+    let norm = drawn_rms_norm(&mut rng, 64, 1e-5, &x)?;
+    let layer = drawn_layer(&mut rng, [24, 64], true, &x)?;
+    let gradient = |y: Tensor| -> Result<Tensor> {
+        let gradients = y.sqr()?.sum_all()?.backward()?;
+        Ok(gradients.get(&x).expect("x counts").clone())
+    };
+    let apart = gradient(layer.forward(&norm.forward(&x)?)?)?;
+    let together = gradient(layer.with_norm(norm).forward(&x)?)?;
+    let error = worst(&together, &apart)?;
+    assert!(error < tolerance(64), "{error:e}");
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use candle_sgemm::gemm::planner::cache;
 use candle_sgemm::gemm::{
     Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
 };
-use common::reference::{element, place, walk, Terms, C0, TF32_ERROR};
+use common::reference::{element, gated_element, normed, place, walk, Terms, C0, TF32_ERROR};
 use common::{rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr};
@@ -89,6 +89,9 @@ impl Element for bf16 {
     }
 }
 
+/// ε of norms.
+const NORM_EPSILON: f32 = 0.01;
+
 /// A problem with the offset of each operand's first element in its buffer, and the scalars.
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -150,6 +153,8 @@ struct Prepared<T: Element> {
     c: Option<Operand<T>>,
     residual: Option<Operand<T>>,
     bias: Option<CudaSlice<T>>,
+    /// The weights of the norm of A's rows.
+    norm: Option<CudaSlice<T>>,
     /// For each element of D, in the order of [`walk`]: its place, the reference and the bound.
     expected: Vec<(usize, f64, f64)>,
     d_len: usize,
@@ -171,39 +176,55 @@ impl<T: Element> Prepared<T> {
             .epilogue
             .bias
             .then(|| (0..n).map(|_| T::from_f64(uniform(&mut rng))).collect());
+        let norm_host: Option<Vec<T>> = problem
+            .normed
+            .then(|| (0..k).map(|_| T::from_f64(uniform(&mut rng))).collect());
+        let norm = norm_host
+            .as_ref()
+            .map(|norm| norm.iter().map(|&weight| weight.to_f64()).collect::<Vec<_>>());
 
         let mut expected = Vec::new();
         let mut places = Vec::new();
-        walk(&problem, &problem.d, m, n, |at| places.push(at));
+        walk(&problem, &problem.d, m, problem.result_columns(), |at| places.push(at));
         let mut places = places.into_iter();
         for batch in 0..problem.batch() {
             for row in 0..m {
-                for col in 0..n {
+                let mut of_a: Vec<f64> = (0..k).map(|i| a.at(&problem, batch, row, i)).collect();
+                if let Some(norm) = &norm {
+                    of_a = normed(&of_a, norm, NORM_EPSILON.into());
+                }
+                let terms = |col: usize| {
                     let (mut sum, mut magnitude) = (0.0, 0.0);
-                    for i in 0..k {
-                        let product = a.at(&problem, batch, row, i) * b.at(&problem, batch, i, col);
+                    for (i, a) in of_a.iter().enumerate() {
+                        let product = a * b.at(&problem, batch, i, col);
                         sum += product;
                         magnitude += product.abs();
                     }
-                    let alpha = case.alpha as f64;
                     let from_c = c
                         .as_ref()
                         .map_or(0.0, |c| case.beta as f64 * c.at(&problem, batch, row, col));
-                    let terms = Terms {
+                    Terms {
                         sum,
                         magnitude,
                         from_c,
                         bias: bias_host.as_ref().map_or(0.0, |bias| bias[col].to_f64()),
                         residual: residual.as_ref().map(|r| r.at(&problem, batch, row, col)),
+                    }
+                };
+                for col in 0..problem.result_columns() {
+                    let alpha = case.alpha as f64;
+                    let (value, bound) = match problem.epilogue.gated {
+                        true => gated_element(&problem, alpha, [&terms(2 * col), &terms(2 * col + 1)]),
+                        false => element(&problem, alpha, &terms(col)),
                     };
-                    let (value, bound) = element(&problem, alpha, &terms);
                     let place = places.next().expect("as many places as elements");
                     expected.push((place, value, bound));
                 }
             }
         }
         let d_len = expected.iter().map(|(place, ..)| place + 1).max().unwrap_or(0) + 7;
-        let bias = bias_host.map(|host| stream.clone_htod(&host).expect("upload"));
+        let upload = |host: Option<Vec<T>>| host.map(|host| stream.clone_htod(&host).expect("upload"));
+        let (bias, norm) = (upload(bias_host), upload(norm_host));
         Prepared {
             case,
             a,
@@ -211,6 +232,7 @@ impl<T: Element> Prepared<T> {
             c,
             residual,
             bias,
+            norm,
             expected,
             d_len,
         }
@@ -241,6 +263,8 @@ impl<T: Element> Prepared<T> {
             bias_stride: 1,
             alpha: scalars.device_ptr(stream).0,
             beta: scalars.device_ptr(stream).0 + std::mem::size_of::<f32>() as u64,
+            norm: self.norm.as_ref().map_or(0, address),
+            norm_epsilon: NORM_EPSILON,
         };
         // SAFETY: the operands were allocated for exactly this problem and live until the copy below has synchronised.
         unsafe { launch(plan, &at, alpha, beta, stream.cu_stream()) }.expect("launch");
@@ -257,7 +281,7 @@ impl<T: Element> Prepared<T> {
             let value = d[place].to_f64();
             let off = (value - reference).abs();
             if off.is_nan() || off > bound {
-                let n = self.case.problem.n;
+                let n = self.case.problem.result_columns();
                 let (row, col) = (i / n % self.case.problem.m, i % n);
                 return Some(format!("D({row}, {col}) is {value}, not {reference} (±{bound:e})"));
             }
@@ -472,7 +496,26 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
             }
         }
     }
+    if spec.fused {
+        return cases.into_iter().flat_map(fused).collect();
+    }
     cases
+}
+
+/// The case with a norm, with gates and with both, as far as it can have them.
+fn fused(case: Case) -> impl Iterator<Item = Case> {
+    [(true, false), (false, true), (true, true)]
+        .into_iter()
+        .map(move |(normed, gated)| {
+            let mut case = case;
+            case.problem.normed = normed;
+            case.problem.epilogue.gated = gated;
+            if gated {
+                (case.problem.epilogue.c, case.problem.epilogue.residual) = (None, None);
+                case.problem.n = case.problem.n.next_multiple_of(2);
+            }
+            case
+        })
 }
 
 fn chosen_kernels() -> impl Iterator<Item = &'static KernelSpec> {
@@ -1442,7 +1485,10 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
         d_type: DType::F32,
         bias_type: DType::F64,
         residual_type: DType::F16,
-        reserved: 80,
+        gated: 80,
+        norm: 81,
+        norm_epsilon: 0.5,
+        reserved: 82,
     };
     let mut expected = Vec::new();
     for operand in [a, b, c, d, residual] {
@@ -1455,7 +1501,7 @@ fn both_sides_of_the_kernel_abi_see_the_same_fields() {
     }
     expected.extend((1..=17).map(f64::from));
     expected.extend([1.0, 2.0, 3.0, 4.0, 6.0, 0.25, -3.5, 77.0, 1.0, 78.0, 79.0]);
-    expected.extend([1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 80.0]);
+    expected.extend([1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 80.0, 81.0, 0.5, 82.0]);
 
     let function = CurrentContext::get()
         .unwrap()

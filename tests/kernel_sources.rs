@@ -132,15 +132,25 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED, AHEAD)",
         of: "void",
         says: &[
+            ("fused", "false"),
             ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "SWAPPED"), ("b_along_k", "!SWAPPED"),
         ],
     },
     Family {
+        made_by: "GEMV_FUSED_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS)",
+        of: "void",
+        says: &[
+            ("fused", "true"), ("bm", "M"), ("bn", "LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
+            ("most_rows", "M"), ("most_cols", "0"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
         made_by: "GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)",
         of: "void",
         says: &[
+            ("fused", "false"),
             ("bm", "SWAPPED ? LANES * kVector : M"), ("bn", "SWAPPED ? M : LANES * kVector"),
             ("bk", "kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "false"), ("b_along_k", "false"),
@@ -150,14 +160,16 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)",
         of: "void",
         says: &[
+            ("fused", "false"),
             ("bm", "LINES * WARPS"), ("bn", "N"), ("bk", "STEPS * 32 * kVector"), ("threads", "WARPS * 32"), ("most_rows", "0"),
             ("most_cols", "N"), ("a_along_k", "true"), ("b_along_k", "false"),
         ],
     },
     Family {
-        made_by: "GEMV_STREAM(NAME, TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS)",
-        of: "Shape<TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS>",
+        made_by: "GEMV_STREAM(NAME, TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS)",
+        of: "Shape<TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS>",
         says: &[
+            ("fused", "FUSED"),
             ("bm", "ROWS"), ("bn", "LINES"), ("bk", "C::SLAB_K"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
             ("most_rows", "ROWS"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
@@ -259,6 +271,7 @@ fn facts(spec: &KernelSpec) -> BTreeMap<&'static str, u32> {
         ("d_columns", spec.d_box.map_or(0, |of| of.inner)),
         ("most_rows", needs.max_m),
         ("most_cols", needs.max_n),
+        ("fused", spec.fused.into()),
     ]);
     let along_rows = |takes: &[Access]| {
         takes

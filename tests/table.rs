@@ -23,6 +23,14 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
+        "gemv_fused_f16_m1_k2048",
+        "a row of a decoder on an H200, seldom drawn here: 1×16384×2048 and 1×128256×2048",
+    ),
+    (
+        "gemv_fused_bf16_m1_k2048",
+        "a row of a decoder on an H200, seldom drawn here: 1×16384×2048 and 1×128256×2048",
+    ),
+    (
         "ffma_pipelined_64x128",
         "GPUs other than Hopper's: of 1279 strict products it is the fastest of 19, by up to 10 %, with Hopper's kernels left out",
     ),
@@ -41,7 +49,7 @@ const PURPOSES: &[(&str, &str)] = &[
 ];
 
 /// So many are drawn; `CANDLE_SGEMM_TEST_PROBLEMS=100000` looks further for a row that seems to be of no use.
-const PROBLEMS: usize = 24_000;
+const PROBLEMS: usize = 28_000;
 
 /// What keeps the planner from its first choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -180,6 +188,12 @@ fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> Gemm
     };
     if batch > 1 {
         batched(&mut problem, batch, false);
+    }
+    if spec.fused {
+        (problem.normed, problem.epilogue.gated) = *[(true, false), (false, true), (true, true)].choose(rng).unwrap();
+        let line = k.next_multiple_of(8); // on 16 bytes, in 16 bits too
+        (problem.a, problem.b) = (OperandLayout::row_major(line), OperandLayout::col_major(line));
+        problem.batch_dims = [1; MAX_BATCH_DIMS];
     }
     problem
 }

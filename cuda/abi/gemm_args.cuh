@@ -2,7 +2,12 @@
 //
 //   D ← activation(α·A·B + β·C + bias) + residual        for each matrix of the batch
 //
-// or, where `combine` says so, times the residual.
+// or, where `combine` says so, times the residual. Kernels that can may do two things more. With a norm, a row of A counts as
+//
+//   (a ∘ norm) / √(mean of a² + norm_epsilon)
+//
+// With gated columns those of A·B come in pairs, and D has one for each: the activation of the first times the second, with bias and
+// α in both, and no C and no residual.
 //
 // Row-major, as candle is, but every operand has a row and a column stride, so a transposed, padded, narrowed or
 // broadcast operand is the same kernel with other numbers. Strides count elements, not bytes; all are 64-bit, so an
@@ -67,7 +72,7 @@ struct GemmArgs {
     GemmOperand a;          // m × k
     GemmOperand b;          // k × n
     GemmOperand c;          // m × n, read only where beta != 0 (so a NaN in an unused C stays out)
-    GemmOperand d;          // m × n, written; its column stride is 1
+    GemmOperand d;          // m × n, or m × n/2 where columns are gated; written; its column stride is 1
     GemmOperand residual;   // m × n, added after the activation, or multiplied with it; data == nullptr: none
     const void* bias;       // n elements, one a column; nullptr: none
     int64_t bias_stride;    // elements between neighbours of bias
@@ -89,11 +94,14 @@ struct GemmArgs {
     const float* alpha_at;   // where α lies in device memory, to be read by the kernel; nullptr: `alpha` counts
     const float* beta_at;    // likewise, β
     ElementType a_type, b_type, c_type, d_type, bias_type, residual_type;   // those of A and B are the same
-    uint16_t reserved;
+    uint16_t gated;            // 1: columns come in pairs; n is even
+    const void* norm;          // k elements of A's type from a multiple of 16 bytes on; nullptr: rows of A count as they are
+    float norm_epsilon;
+    uint32_t reserved;
 };
 
 static_assert(sizeof(GemmOperand) == 56, "src/gemm/launch/args.rs mirrors this layout");
-static_assert(sizeof(GemmArgs) == 408, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(sizeof(GemmArgs) == 424, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, bias) == 280, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, m) == 312, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, batch_dims) == 328, "src/gemm/launch/args.rs mirrors this layout");
@@ -103,6 +111,8 @@ static_assert(offsetof(GemmArgs, activation) == 368, "src/gemm/launch/args.rs mi
 static_assert(offsetof(GemmArgs, residual_access) == 380, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, alpha_at) == 384, "src/gemm/launch/args.rs mirrors this layout");
 static_assert(offsetof(GemmArgs, a_type) == 400, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, gated) == 406, "src/gemm/launch/args.rs mirrors this layout");
+static_assert(offsetof(GemmArgs, norm) == 408, "src/gemm/launch/args.rs mirrors this layout");
 
 // Elements from the first matrix of an operand to the `batch`-th one (row-major over batch_dims).
 __device__ __forceinline__ int64_t batch_offset(const GemmArgs& args, const GemmOperand& operand, int batch) {

@@ -48,5 +48,8 @@ extern "C" __global__ void gemm_args_echo(const __grid_constant__ GemmArgs args)
     *out++ = args.d_type;
     *out++ = args.bias_type;
     *out++ = args.residual_type;
+    *out++ = args.gated;
+    *out++ = static_cast<double>(reinterpret_cast<uintptr_t>(args.norm));
+    *out++ = args.norm_epsilon;
     *out++ = args.reserved;
 }

@@ -42,6 +42,15 @@ struct Epilogue {
                    [&] { return residual_at(args, row, col); });
     }
 
+    // Columns `col`, which is even, and the next one, both inside the matrix, as one element: where columns are gated.
+    __device__ __forceinline__ void store_gated(const GemmArgs& args, int row, int col, float gate, float up) const {
+        float x[1] = {scalars.scale(gate)};
+        float by = scalars.scale(up);
+        if (bias != nullptr) x[0] += bias_at(args, col), by += bias_at(args, col + 1);
+        activate(args.activation, x);
+        d[row * args.d.row_stride + col / 2] = x[0] * by;
+    }
+
     // What an element has beside its product: a kernel that fetches it together with its operands waits for memory once.
     struct Beside {
         float c, bias, residual;

@@ -225,6 +225,18 @@ struct HalfEpilogue {
         d.store(d.place(row, col), x[0]);
     }
 
+    // Columns `col`, which is even, and the next one, both inside, as one element: where columns are gated.
+    __device__ __forceinline__ void store_gated(const GemmArgs& args, int row, int col, float gate, float up) const {
+        float x[1] = {scalars.scale(gate)};
+        float by = scalars.scale(up);
+        if (bias.data != nullptr) {
+            x[0] += bias.load(col * bias.col_stride);
+            by += bias.load((col + 1) * bias.col_stride);
+        }
+        activate_quickly(args.activation, x);
+        d.store(d.place(row, col / 2), x[0] * by);
+    }
+
 private:
     // act(x[i], its element of `operand`), for those inside.
     template <int COUNT, typename ACT>

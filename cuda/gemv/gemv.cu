@@ -11,6 +11,8 @@
 //   panel along k, for 9 to 16 columns of B: every warp has lines of its own, and the vectors pass through shared memory
 // In the first two, all warps of a block share its lines and divide k. Sums are always added in the same order: lanes,
 // then warps.
+//
+// A fused dot kernel norms the vectors on their way and gates columns, as those of gemv_stream.cu do: its lines are pairs of gate and up.
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/lane_sum.cuh"
 #include "../ptx/execution.cuh"
@@ -60,6 +62,31 @@ __device__ __forceinline__ void finish(const GemmArgs& args, int batch, int firs
     }
 }
 
+// The same of rows whose squares were added up like that, and of pairs of lines where columns are gated.
+template <int M, int LINES, int WARPS>
+__device__ __forceinline__ void finish_fused(const GemmArgs& args, int batch, int first_line, const float* sums, const float* squares) {
+    static_assert(LINES % 2 == 0, "both lines of a pair are in one block");
+    constexpr int kOutputs = M * LINES;
+    const Epilogue epilogue(args, batch);
+    const auto sum_of = [](const float* parts, int count, int place) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int warp = 0; warp < WARPS; ++warp) sum += parts[warp * count + place];
+        return sum;
+    };
+    const bool gated = args.gated != 0;
+    const int lines = gated ? 2 : 1;   // of an output
+    const int output = threadIdx.x * lines;
+    if (output >= kOutputs) return;
+    const int vector = output / LINES, line = first_line + output % LINES;
+    if (vector >= args.m || line >= args.n) return;
+    float factor = 1.0f;
+    if (args.norm != nullptr) factor = 1.0f / sqrtf(sum_of(squares, M, vector) / static_cast<float>(args.k) + args.norm_epsilon);
+    const float first = sum_of(sums, kOutputs, output) * factor;
+    if (gated) epilogue.store_gated(args, vector, line, first, sum_of(sums, kOutputs, output + 1) * factor);
+    else epilogue.store(args, vector, line, first);
+}
+
 __device__ __forceinline__ void fma4(float& sum, float4 x, float4 y) {
     sum = fmaf(x.x, y.x, sum);
     sum = fmaf(x.y, y.y, sum);
@@ -88,10 +115,12 @@ __device__ __forceinline__ void prefetch_lines(const GemmArgs& args) {
 
 // The matrix is contiguous along k (or not at all). PLAIN: is_plain(), without the code for everything else: a launch is short
 // enough for the fetching of instructions to count, and to jump over some takes longer than to execute them.
-template <int M, int LINES, int WARPS, int UNROLL, bool SWAPPED, bool PLAIN>
+template <int M, int LINES, int WARPS, int UNROLL, bool SWAPPED, bool PLAIN, bool FUSED = false>
 __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     constexpr int kSum = M * LINES;
     static_assert((kSum & (kSum - 1)) == 0 && kSum <= kWarp, "the lanes' sums halve evenly");
+    static_assert(!FUSED || !SWAPPED, "rows of A are normed, and columns of B gated");
+    static_assert(!FUSED || kSum <= WARPS * kWarp, "a thread finishes one output at most");
     __shared__ float sums[WARPS * kSum];
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int line_count = SWAPPED ? args.m : args.n;
@@ -111,6 +140,8 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     float acc[kSum];
 #pragma unroll
     for (int i = 0; i < kSum; ++i) acc[i] = 0.0f;
+    [[maybe_unused]] const float* const norm = FUSED ? static_cast<const float*>(args.norm) : nullptr;
+    [[maybe_unused]] float square[M] = {};
 
     constexpr int kStep = WARPS * kWarp * kVector;   // k that the block takes at once
     static_assert(UNROLL * kStep <= kMaxOvershoot, "k + UNROLL · kStep is an int");
@@ -132,8 +163,19 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
 #pragma unroll
                 for (int v = 0; v < M; ++v) {
                     const float4 x = k + u * kStep + kVector <= k_end ? load_vector(vector[v] + k + u * kStep) : zero;
+                    if constexpr (FUSED) {
+                        float4 weighted = x;
+                        if (norm != nullptr) {
+                            const float4 weight = k + u * kStep + kVector <= k_end ? load_vector(norm + k + u * kStep) : zero;
+                            fma4(square[v], x, x);
+                            weighted = make_float4(x.x * weight.x, x.y * weight.y, x.z * weight.z, x.w * weight.w);
+                        }
 #pragma unroll
-                    for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[u][i], x);
+                        for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[u][i], weighted);
+                    } else {
+#pragma unroll
+                        for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[u][i], x);
+                    }
                 }
         }
     }
@@ -148,8 +190,15 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
 #pragma unroll
             for (int v = 0; v < M; ++v) {
                 const float x = __ldg(vector[v] + k * g.vector_k_stride);
+                if constexpr (FUSED) {
+                    const float weighted = norm != nullptr ? x * __ldg(norm + k) : x;
+                    square[v] = fmaf(x, x, square[v]);
 #pragma unroll
-                for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[i], x, acc[v * LINES + i]);
+                    for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[i], weighted, acc[v * LINES + i]);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[i], x, acc[v * LINES + i]);
+                }
             }
         }
     }
@@ -157,8 +206,21 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     using Sum = LaneSum<kSum, kWarp / 2>;
     Sum::add(acc, lane);
     if (Sum::speaks(lane)) sums[warp * kSum + Sum::owned(lane)] = acc[0];
-    __syncthreads();
-    finish<M, LINES, WARPS, SWAPPED>(args, batch, first_line, sums);
+    if constexpr (FUSED) {
+        __shared__ float squares[WARPS * M];
+        if (norm != nullptr) {
+#pragma unroll
+            for (int v = 0; v < M; ++v) {
+                LaneSum<1, kWarp / 2>::add(&square[v], lane);
+                if (lane == 0) squares[warp * M + v] = square[v];
+            }
+        }
+        __syncthreads();
+        finish_fused<M, LINES, WARPS>(args, batch, first_line, sums, squares);
+    } else {
+        __syncthreads();
+        finish<M, LINES, WARPS, SWAPPED>(args, batch, first_line, sums);
+    }
 }
 
 // The same for a matrix that is contiguous along the lines.
@@ -372,6 +434,12 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
         if (gemv::is_plain(args)) gemv::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, true>(args);           \
         else gemv::gemv_dot<M, LINES, WARPS, UNROLL, SWAPPED, false>(args);                                    \
     }
+#define GEMV_FUSED_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS)                                                            \
+    extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {       \
+        ptx::wait_for_previous_kernels();                                                                            \
+        if (gemv::is_plain(args)) gemv::gemv_dot<M, LINES, WARPS, UNROLL, false, true, true>(args);                   \
+        else gemv::gemv_dot<M, LINES, WARPS, UNROLL, false, false, true>(args);                                        \
+    }
 #define GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)                                                           \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
         ptx::wait_for_previous_kernels();                                                                            \
@@ -395,6 +463,8 @@ GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true, 0)
 GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true, 0)
 GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true, 0)
 GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true, 0)
+GEMV_FUSED_DOT(gemv_fused_dot_m1, 1, 2, 6, 2, 8)
+GEMV_FUSED_DOT(gemv_fused_dot_m2, 2, 2, 4, 2, 8)
 GEMV_AXPY(gemv_axpy_m1, 1, 8, 16, 4, false)
 GEMV_AXPY(gemv_axpy_m2, 2, 8, 16, 4, false)
 GEMV_AXPY(gemv_axpy_m4, 4, 8, 16, 2, false)

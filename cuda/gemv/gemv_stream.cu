@@ -11,7 +11,16 @@
 //
 // Sums are FP32, added in one order, lanes, then warps: results are the same from run to run.
 //
+// What surrounds a product in a decoder is small beside its weights, and a kernel of its own for each of it is a start and an end at which
+// memory idles. Fused kernels have it inside:
+//
+// - A norm of the rows. A block has the rows anyway, so it has their squares too. Weights of the norm multiply the rows as they come, in
+//   FP32, and the root of the mean square divides the finished sums.
+// - Gated columns. The lines of gate and up lie in turn, so that one stream reads both, and the two sums of a pair meet in the epilogue.
+//
 // Launch. One matrix. At most as many blocks as the multiprocessors hold. It may start while the kernel before still runs.
+
+#include <type_traits>
 
 #include "../epilogue/half.cuh"
 #include "../epilogue/lane_sum.cuh"
@@ -48,10 +57,12 @@ struct HalfPairs {
     }
 };
 
-// Rows of X, warps, lines of W at a time, 16-byte loads of a thread a line and slab, blocks of a multiprocessor.
-template <typename TYPE_, int ROWS_, int WARPS_, int LINES_, int LOADS_, int BLOCKS_>
+// Whether norm and gated columns are inside, rows of X, warps, lines of W at a time, 16-byte loads of a thread a line and slab, blocks of a
+// multiprocessor.
+template <typename TYPE_, bool FUSED_, int ROWS_, int WARPS_, int LINES_, int LOADS_, int BLOCKS_>
 struct Shape {
     using Type = TYPE_;
+    static constexpr bool FUSED = FUSED_;
     static constexpr int ROWS = ROWS_, WARPS = WARPS_, LINES = LINES_, LOADS = LOADS_, BLOCKS = BLOCKS_;
     static constexpr int THREADS = WARPS * kWarp, SUMS = ROWS * LINES;
     static constexpr int LOAD_K = THREADS * Type::VECTOR;   // k of a load of all threads
@@ -60,17 +71,22 @@ struct Shape {
     static_assert((SUMS & (SUMS - 1)) == 0 && SUMS <= kWarp, "the lanes' sums halve evenly");
     static_assert(SLAB_K <= kMaxOvershoot && LINES <= kMaxOvershoot, "k + SLAB_K is an int");
     static_assert(GATHERED % LINES == 0, "whole groups gather");
+    static_assert(!FUSED || LINES % 2 == 0, "both lines of a pair are in one group");
     using Vector = decltype(ptx::load_streaming(static_cast<const typename Type::Element*>(nullptr)));
     using Weights = Vector[LINES][LOADS];
+    // What a thread has of the rows: as they lie in memory, or as the norm makes them.
+    using Rows = std::conditional_t<FUSED, float[ROWS][LOADS][Type::VECTOR], Vector[ROWS][LOADS]>;
     using Sums = float[WARPS][ROWS][GATHERED + 1];   // a column of padding: warps write to different banks
+    using Squares = float[WARPS][ROWS];              // of the rows, for a norm
 };
 
 template <typename SHAPE>
-__device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sums& sums) {
+__device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sums& sums, typename SHAPE::Squares& squares) {
     using Type = typename SHAPE::Type;
     using Element = typename Type::Element;
     using Vector = typename SHAPE::Vector;
     constexpr int ROWS = SHAPE::ROWS, LINES = SHAPE::LINES, LOADS = SHAPE::LOADS, VECTOR = Type::VECTOR, GATHERED = SHAPE::GATHERED;
+    constexpr bool FUSED = SHAPE::FUSED;
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const int slabs = (args.k - 1) / SHAPE::SLAB_K + 1;
     const int whole_k = args.k / VECTOR * VECTOR;   // what is left is added at the end, element by element
@@ -91,7 +107,9 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
             }
         }
     };
-    Vector x[ROWS][LOADS];
+    const Element* const norm = FUSED ? static_cast<const Element*>(args.norm) : nullptr;
+    typename SHAPE::Rows x;
+    float square[ROWS] = {};
     float sum[SHAPE::SUMS];
     const auto use = [&](const line_stream::Place& place, const typename SHAPE::Weights& weights) {
         if (slabs > 1 || place.group == share.first) {
@@ -100,7 +118,20 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
 #pragma unroll
                 for (int j = 0; j < LOADS; ++j) {
                     const int k = place.slab * SHAPE::SLAB_K + thread_k + j * SHAPE::LOAD_K;
-                    x[row][j] = k < whole_k ? __ldg(reinterpret_cast<const Vector*>(line_stream::row_of<Element>(args, row) + k)) : Vector{};
+                    const Vector own = k < whole_k ? __ldg(reinterpret_cast<const Vector*>(line_stream::row_of<Element>(args, row) + k)) : Vector{};
+                    if constexpr (FUSED) {
+                        Type::widen(own, x[row][j]);
+                        if (norm == nullptr) continue;
+                        float weight[VECTOR];
+                        Type::widen(k < whole_k ? __ldg(reinterpret_cast<const Vector*>(norm + k)) : Vector{}, weight);
+#pragma unroll
+                        for (int e = 0; e < VECTOR; ++e) {
+                            if (place.group == share.first) square[row] = fmaf(x[row][j][e], x[row][j][e], square[row]);
+                            x[row][j][e] *= weight[e];
+                        }
+                    } else {
+                        x[row][j] = own;
+                    }
                 }
         }
         if (place.slab == 0) {
@@ -111,7 +142,14 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
         for (int j = 0; j < LOADS; ++j) {
             float a[ROWS][VECTOR];
 #pragma unroll
-            for (int row = 0; row < ROWS; ++row) Type::widen(x[row][j], a[row]);
+            for (int row = 0; row < ROWS; ++row) {
+                if constexpr (FUSED) {
+#pragma unroll
+                    for (int e = 0; e < VECTOR; ++e) a[row][e] = x[row][j][e];
+                } else {
+                    Type::widen(x[row][j], a[row]);
+                }
+            }
 #pragma unroll
             for (int i = 0; i < LINES; ++i) {
                 float b[VECTOR];
@@ -128,18 +166,56 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
         Sum::add(sum, lane);
         const int own = Sum::owned(lane);
         if (Sum::speaks(lane)) sums[warp][own / LINES][(place.group * LINES + own % LINES) % GATHERED] = sum[0];
+        if constexpr (FUSED) {
+            if (norm == nullptr || place.group != share.first) return;
+#pragma unroll
+            for (int row = 0; row < ROWS; ++row) {
+                LaneSum<1, kWarp / 2>::add(&square[row], lane);
+                if (lane == 0) squares[warp][row] = square[row];
+            }
+        }
+    };
+    // What the sums of a row are multiplied with: what its norm divides by, inverted.
+    const auto factor = [&](int row) {
+        if (norm == nullptr) return 1.0f;
+        float total = 0.0f;
+#pragma unroll
+        for (int part = 0; part < SHAPE::WARPS; ++part) total += squares[part][row];
+        for (int k = whole_k; k < args.k; ++k) {
+            const float own = Type::widen(line_stream::row_of<Element>(args, row)[k]);
+            total = fmaf(own, own, total);
+        }
+        return 1.0f / sqrtf(total / static_cast<float>(args.k) + args.norm_epsilon);
+    };
+    const auto finished = [&](int row, int line) {
+        float total = 0.0f;
+#pragma unroll
+        for (int part = 0; part < SHAPE::WARPS; ++part) total += sums[part][row][line % GATHERED];
+        const auto of_row = [&](int k) {
+            const float own = Type::widen(line_stream::row_of<Element>(args, row)[k]);
+            return norm != nullptr ? own * Type::widen(norm[k]) : own;
+        };
+        for (int k = whole_k; k < args.k; ++k) total = fmaf(Type::widen(line_stream::line_of<Element>(args, line)[k]), of_row(k), total);
+        return total;
     };
     const auto store = [&](int from, int to) {
         const typename Type::Epilogue epilogue(args, 0);
         const int end = min(to * LINES, args.n);
+        if (FUSED && args.gated != 0) {
+            constexpr int PAIRS = GATHERED / 2;
+            for (int i = threadIdx.x; i < ROWS * PAIRS; i += SHAPE::THREADS) {
+                const int row = i / PAIRS, line = from * LINES + i % PAIRS * 2;
+                if (row >= args.m || line >= end) continue;
+                const float by = factor(row);
+                epilogue.store_gated(args, row, line, finished(row, line) * by, finished(row, line + 1) * by);
+            }
+            return;
+        }
         for (int i = threadIdx.x; i < ROWS * GATHERED; i += SHAPE::THREADS) {
             const int row = i / GATHERED, line = from * LINES + i % GATHERED;
             if (row >= args.m || line >= end) continue;
-            float total = 0.0f;
-#pragma unroll
-            for (int part = 0; part < SHAPE::WARPS; ++part) total += sums[part][row][line % GATHERED];
-            for (int k = whole_k; k < args.k; ++k)
-                total = fmaf(Type::widen(line_stream::line_of<Element>(args, line)[k]), Type::widen(line_stream::row_of<Element>(args, row)[k]), total);
+            float total = finished(row, line);
+            if constexpr (FUSED) total *= factor(row);
             Type::store(epilogue, args, row, line, total);
         }
     };
@@ -148,20 +224,30 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
 
 }  // namespace
 
-// Name, type, rows, warps, lines at a time, loads of a line, blocks a multiprocessor.
-#define GEMV_STREAM(NAME, TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS)                                                     \
+// Name, type, whether norm and gated columns are inside, rows, warps, lines at a time, loads of a line, blocks a multiprocessor.
+#define GEMV_STREAM(NAME, TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS)                                              \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) NAME(const __grid_constant__ GemmArgs args) {     \
-        using SHAPE = Shape<TYPE, ROWS, WARPS, LINES, LOADS, BLOCKS>;                                                  \
+        using SHAPE = Shape<TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS>;                                           \
         __shared__ SHAPE::Sums sums;                                                                                   \
-        stream<SHAPE>(args, sums);                                                                                     \
+        __shared__ SHAPE::Squares squares;                                                                             \
+        stream<SHAPE>(args, sums, squares);                                                                            \
     }
 #define GEMV_STREAM_HALF(TILE, ...)                                                                                    \
-    GEMV_STREAM(gemv_stream_f16_##TILE, HalfPairs<Half::kF16>, __VA_ARGS__)                                            \
-    GEMV_STREAM(gemv_stream_bf16_##TILE, HalfPairs<Half::kBF16>, __VA_ARGS__)
+    GEMV_STREAM(gemv_stream_f16_##TILE, HalfPairs<Half::kF16>, false, __VA_ARGS__)                                     \
+    GEMV_STREAM(gemv_stream_bf16_##TILE, HalfPairs<Half::kBF16>, false, __VA_ARGS__)
+#define GEMV_FUSED_HALF(TILE, ...)                                                                                     \
+    GEMV_STREAM(gemv_fused_f16_##TILE, HalfPairs<Half::kF16>, true, __VA_ARGS__)                                       \
+    GEMV_STREAM(gemv_fused_bf16_##TILE, HalfPairs<Half::kBF16>, true, __VA_ARGS__)
 
-GEMV_STREAM(gemv_stream_m1_k1024, Single, 1, 4, 4, 2, 4)
-GEMV_STREAM(gemv_stream_m1_k2048, Single, 1, 8, 4, 2, 2)
+GEMV_STREAM(gemv_stream_m1_k1024, Single, false, 1, 4, 4, 2, 4)
+GEMV_STREAM(gemv_stream_m1_k2048, Single, false, 1, 8, 4, 2, 2)
 GEMV_STREAM_HALF(m1_k1024, 1, 4, 4, 1, 5)
 GEMV_STREAM_HALF(m1_k2048, 1, 4, 4, 2, 4)
 GEMV_STREAM_HALF(m1_k4096, 1, 8, 2, 2, 3)
 GEMV_STREAM_HALF(m2_k2048, 2, 4, 4, 2, 3)
+GEMV_STREAM(gemv_fused_m1_k1024, Single, true, 1, 4, 4, 2, 4)
+GEMV_STREAM(gemv_fused_m1_k2048, Single, true, 1, 8, 4, 2, 2)
+GEMV_FUSED_HALF(m1_k1024, 1, 4, 4, 1, 5)
+GEMV_FUSED_HALF(m1_k2048, 1, 4, 4, 2, 4)
+GEMV_FUSED_HALF(m1_k4096, 1, 8, 2, 2, 3)
+GEMV_FUSED_HALF(m2_k2048, 2, 4, 4, 2, 3)

@@ -12,38 +12,69 @@ use candle_core::cuda_backend::{CudaDType, WrapErr};
 use candle_core::{bail, CudaStorage, DType, Error, Result, Tensor};
 use cudarc::driver::{sys, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, SyncOnDrop};
 use half::{bf16, f16};
+use std::cell::Cell;
 
-/// The factors of a product.
+/// What a product has beside its operands.
 #[derive(Clone, Copy)]
-pub(super) struct Scalars {
+pub(super) struct Beside<'a> {
     pub alpha: f32,
     pub beta: f32,
     /// Elements between neighbours of the bias.
     pub bias_stride: usize,
+    /// The norm of A's rows, if they are normed.
+    pub norm: Option<Norm<'a>>,
 }
 
-/// Computes `call` on candle's stream into fresh memory, with the kernel of this name if there is one,
-/// or else with one that was measured to be the fastest where that is asked for.
+/// A norm of A's rows.
+#[derive(Clone, Copy)]
+pub(super) struct Norm<'a> {
+    /// Of as many elements as a row has, of its type, one after the other from `first` on.
+    pub weight: &'a CudaStorage,
+    pub first: usize,
+    pub epsilon: f32,
+}
+
+/// How a product is to be computed.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    /// The kernel of this name if there is one,
+    pub kernel: Option<&'a str>,
+    /// or else one that was measured to be the fastest, where that is asked for.
+    pub tuned: bool,
+    /// Where the caller can do without: set where no kernel takes the product with its operands in place, or a kernel for each step is
+    /// faster.
+    pub refused: Option<&'a Cell<bool>>,
+}
+
+impl Way<'_> {
+    /// The error, and a note of it for a caller that can do without.
+    fn refuse(&self, error: Error) -> Error {
+        if let Some(refused) = self.refused {
+            refused.set(true);
+        }
+        error
+    }
+}
+
+/// Computes `call` on candle's stream into fresh memory.
 pub(super) fn run(
     call: &MatmulCall,
-    kernel: Option<&str>,
-    tuned: bool,
+    way: Way<'_>,
     storages: &Operands<Option<&CudaStorage>>,
-    scalars: Scalars,
+    beside: Beside<'_>,
 ) -> Result<CudaStorage> {
     match call.problem.types.d {
-        ElementType::F16 => run_into::<f16>(call, kernel, tuned, storages, scalars),
-        ElementType::BF16 => run_into::<bf16>(call, kernel, tuned, storages, scalars),
-        ElementType::F32 | ElementType::F64 => run_into::<f32>(call, kernel, tuned, storages, scalars),
+        ElementType::F16 => run_into::<f16>(call, way, storages, beside),
+        ElementType::BF16 => run_into::<bf16>(call, way, storages, beside),
+        ElementType::F32 | ElementType::F64 => run_into::<f32>(call, way, storages, beside),
     }
 }
 
 fn run_into<T: CudaDType + DeviceRepr>(
     call: &MatmulCall,
-    kernel: Option<&str>,
-    tuned: bool,
+    way: Way<'_>,
     storages: &Operands<Option<&CudaStorage>>,
-    scalars: Scalars,
+    beside: Beside<'_>,
 ) -> Result<CudaStorage> {
     let Some(a) = storages.a else {
         bail!("a product has two factors, and one of them is missing");
@@ -80,9 +111,26 @@ fn run_into<T: CudaDType + DeviceRepr>(
             residual,
         };
         // Tuning waits for the device, which a stream that is being captured into a graph forbids.
-        let measured = (tuned || tune::asked_for()) && !capturing(&stream)?;
-        let plan = cache::plan(&context, &call.problem_at(&starts)?, kernel, measured)
-            .map_err(|error| Error::wrap(error).context(format!("no product of shape {:?}", call.shape)))?;
+        let measured = (way.tuned || tune::asked_for()) && !capturing(&stream)?;
+        let problem = call.problem_at(&starts)?;
+        let plan = cache::plan(&context, &problem, way.kernel, measured)
+            .map_err(|error| way.refuse(Error::wrap(error).context(format!("no product of shape {:?}", call.shape))))?;
+        if way.refused.is_some() {
+            let pays = cache::pays(&context, &problem, &plan).map_err(Error::wrap)?;
+            if plan.is_repacked() || !pays {
+                return Err(way.refuse(Error::msg("a kernel for each step is faster")));
+            }
+        }
+        let (norm, _norm_guard) = start(beside.norm.map(|norm| norm.weight), &stream)?;
+        let (norm, norm_epsilon) = match beside.norm {
+            Some(of) => (norm + (of.first * call.problem.types.a.size()) as u64, of.epsilon),
+            None => (0, 0.0),
+        };
+        if !norm.is_multiple_of(MAX_ALIGN.into()) {
+            return Err(way.refuse(Error::msg(format!(
+                "the weights of the norm start at address {norm:#x}, which is no multiple of {MAX_ALIGN}"
+            ))));
+        }
         let places = starts.zip(call.problem.types);
         for at in call.launches() {
             let place = |((start, dtype), elements): ((u64, ElementType), usize)| match start {
@@ -90,13 +138,16 @@ fn run_into<T: CudaDType + DeviceRepr>(
                 start => start + (elements * dtype.size()) as u64,
             };
             let addresses = Addresses {
-                bias_stride: scalars.bias_stride as i64,
+                bias_stride: beside.bias_stride as i64,
+                norm,
+                norm_epsilon,
                 ..Addresses::new(places.zip(at).map(place))
             };
             // SAFETY: candle's storages hold every element that their layouts reach, in device memory of this stream's
-            // context, aligned as `MatmulCall` worked out from layouts and addresses; D is fresh memory of the result's size;
-            // the guards keep all of it until the stream has passed the launch.
-            unsafe { launch::launch(&plan, &addresses, scalars.alpha, scalars.beta, stream.cu_stream()) }
+            // context, aligned as `MatmulCall` worked out from layouts and addresses; the norm's weights are as many as a row has
+            // elements, as its caller has seen, and start on 16 bytes; D is fresh memory of the result's size; the guards keep all of it
+            // until the stream has passed the launch.
+            unsafe { launch::launch(&plan, &addresses, beside.alpha, beside.beta, stream.cu_stream()) }
                 .map_err(Error::wrap)?;
         }
     }

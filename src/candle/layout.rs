@@ -102,6 +102,10 @@ pub(crate) struct Asked {
     pub combine: Combine,
     /// How the matrices of the result lie.
     pub arrangement: Arrangement,
+    /// Whether rows of A are normed.
+    pub normed: bool,
+    /// Whether columns are gated, so that the result has half as many.
+    pub gated: bool,
 }
 
 /// How the matrices of a result lie in memory.
@@ -147,9 +151,14 @@ impl MatmulCall {
         let (Some(a), Some(b)) = (layouts.a, layouts.b) else {
             bail!("a product has two factors, and one of them is missing");
         };
-        let shape = result_shape(a.shape(), b.shape())?;
-        let (rank, dims) = (shape.rank(), shape.dims());
-        let (m, n, k) = (dims[rank - 2], dims[rank - 1], a.dims()[a.dims().len() - 1]);
+        let product = result_shape(a.shape(), b.shape())?;
+        let (rank, n) = (product.rank(), product.dims()[product.rank() - 1]);
+        let shape = match asked.gated {
+            true => Shape::from([&product.dims()[..rank - 1], &[n / 2]].concat()),
+            false => product,
+        };
+        let dims = shape.dims();
+        let (m, k) = (dims[rank - 2], a.dims()[a.dims().len() - 1]);
         for (name, layout) in [("C", c), ("the residual", residual)] {
             if let Some(layout) = layout.filter(|layout| layout.shape() != &shape) {
                 bail!("{name} has shape {:?} where the product has {shape:?}", layout.shape());
@@ -206,7 +215,9 @@ impl MatmulCall {
             activation: asked.activation,
             residual: residual.map(|residual| operand(residual, types.residual, |of| of.residual)),
             combine: asked.combine,
+            gated: asked.gated,
         };
+        problem.normed = asked.normed;
         for (extent, dim) in problem.batch_dims[MAX_BATCH_DIMS - inner.len()..]
             .iter_mut()
             .zip(&inner)
@@ -326,6 +337,8 @@ mod tests {
                 activation: Activation::Identity,
                 combine: Combine::Add,
                 arrangement: Arrangement::default(),
+                normed: false,
+                gated: false,
             };
             let product = MatmulCall::new(&layouts, &asked).unwrap();
             let starts = Operands::default().map(|_: u64| 0x7000 + dtype.size() as u64 * rng.random_range(0..16u64));

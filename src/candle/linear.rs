@@ -1,10 +1,15 @@
 //! The fully connected layer.
 
+use super::blocks::LayerNorm;
 use super::call::Call;
+use super::fused::Fused;
 use super::matmul::Gemm;
 use crate::gemm::{Activation, Combine};
 use candle_core::{bail, DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;
+
+/// Kernels read so many bytes at once.
+pub(super) const VECTOR_BYTES: usize = 16;
 
 /// `activation(x·wᵀ + bias)`, plus a residual or times a gate, in one kernel: `candle_nn::Linear` with this crate's product, everything that
 /// follows it done before the result is stored.
@@ -36,6 +41,7 @@ pub struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
     activation: Activation,
+    norm: Option<LayerNorm>,
     gemm: Gemm,
 }
 
@@ -46,6 +52,7 @@ impl Linear {
             weight,
             bias,
             activation: Activation::Identity,
+            norm: None,
             gemm: Gemm::new(),
         }
     }
@@ -55,7 +62,7 @@ impl Linear {
     /// a copy.
     ///
     /// A layer without a bias counts as one with a bias of zeros where another has one. The activation and the settings of the
-    /// product are those of the first layer; all must have the same activation. Weights are copied: what becomes of the layers'
+    /// product are those of the first layer; all must have the same activation and none a norm. Weights are copied: what becomes of the layers'
     /// own later is not seen here.
     ///
     /// ```
@@ -72,7 +79,7 @@ impl Linear {
     /// # Errors
     ///
     /// No layers; weights that do not have two dimensions or whose inputs, dtypes or devices differ; a bias that is not as long
-    /// as its layer's output; activations that differ.
+    /// as its layer's output; activations that differ; a norm.
     pub fn side_by_side(layers: &[Linear]) -> Result<Self> {
         let Some(first) = layers.first() else {
             bail!("of no layers at all, none can be made: there must be one at least");
@@ -95,6 +102,9 @@ impl Linear {
                     dims[0],
                     bias.dims()
                 );
+            }
+            if layer.norm.is_some() {
+                bail!("layer {i} (from 0) has a norm of its own: side by side, layers share their input, so norm them together");
             }
             if layer.activation != first.activation {
                 bail!(
@@ -121,6 +131,7 @@ impl Linear {
             weight: Tensor::cat(&weights, 0)?,
             bias: biases,
             activation: first.activation,
+            norm: None,
             gemm: first.gemm.clone(),
         })
     }
@@ -128,6 +139,30 @@ impl Linear {
     /// The same layer followed by this activation, which becomes part of the product.
     pub fn with_activation(self, activation: Activation) -> Self {
         Linear { activation, ..self }
+    }
+
+    /// The same layer behind this norm, `activation(norm(x)·wᵀ + bias)`.
+    ///
+    /// On a CUDA device, and where no gradient is to flow, an RMS norm of a row or two becomes part of the product, if weight,
+    /// input and the norm's weight start on 16 bytes, as [`prepare`](Self::prepare) sees to for the weight. Such a row is not rounded
+    /// between norm and product. All else is two kernels or more.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Module, Tensor};
+    /// use candle_sgemm::{blocks::LayerNorm, Linear};
+    ///
+    /// let norm = LayerNorm::new(Tensor::ones(2, DType::F32, &Device::Cpu)?, None, 0.0).without_mean();
+    /// let weight = Tensor::new(&[[1f32, 0.], [1., 1.]], &Device::Cpu)?;
+    /// let layer = Linear::new(weight, None).with_norm(norm);
+    /// let y = layer.forward(&Tensor::new(&[[7f32, -1.]], &Device::Cpu)?)?; // the root of the mean square is 5
+    /// assert_eq!(y.to_vec2::<f32>()?, [[1.4, 1.2]]);
+    /// # Ok::<(), candle_core::Error>(())
+    /// ```
+    pub fn with_norm(self, norm: LayerNorm) -> Self {
+        Linear {
+            norm: Some(norm),
+            ..self
+        }
     }
 
     /// The same layer with the settings of `gemm`: kernel, precision, α and β·C, to which the bias is added.
@@ -154,8 +189,6 @@ impl Linear {
     }
 
     fn prepared(self) -> Result<Self> {
-        /// Kernels read so many bytes at once.
-        const VECTOR_BYTES: usize = 16;
         if self.weight.rank() < 2 {
             bail!("a layer's weight is (out, in)");
         }
@@ -190,9 +223,24 @@ impl Linear {
         &self.weight
     }
 
+    /// The same layer with another weight of this shape.
+    pub(super) fn with_weight(self, weight: Tensor) -> Self {
+        Linear { weight, ..self }
+    }
+
+    /// The settings of its product.
+    pub(super) fn gemm(&self) -> &Gemm {
+        &self.gemm
+    }
+
     /// The bias (out).
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
+    }
+
+    /// What the input goes through first.
+    pub fn norm(&self) -> Option<&LayerNorm> {
+        self.norm.as_ref()
     }
 
     /// What is applied to `x·wᵀ + bias`.
@@ -221,6 +269,23 @@ impl Linear {
 
     fn run(&self, name: &'static str, x: &Tensor, residual: Option<(Combine, &Tensor)>) -> Result<Tensor> {
         let bias = self.bias.as_ref();
+        let Some(norm) = &self.norm else {
+            return self.gemm.linear(name, x, &self.weight, bias, self.activation, residual);
+        };
+        if residual.is_none() {
+            let layer = Fused {
+                x,
+                weight: &self.weight,
+                bias,
+                norm: Some(norm),
+                activation: self.activation,
+                gated: false,
+            };
+            if let Some(y) = layer.by_one_kernel(&self.gemm)? {
+                return Ok(y);
+            }
+        }
+        let x = &norm.forward(x)?;
         self.gemm.linear(name, x, &self.weight, bias, self.activation, residual)
     }
 }

@@ -85,12 +85,12 @@ impl SgemmExt for Tensor {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Gemm {
-    kernel: Option<String>,
+    pub(super) kernel: Option<String>,
     precision: Option<Precision>,
-    tuned: bool,
-    alpha: f64,
-    c: Option<(Tensor, f64)>,
-    out_dtype: Option<DType>,
+    pub(super) tuned: bool,
+    pub(super) alpha: f64,
+    pub(super) c: Option<(Tensor, f64)>,
+    pub(super) out_dtype: Option<DType>,
 }
 
 impl Default for Gemm {
@@ -165,6 +165,22 @@ impl Gemm {
             tuned: self.tuned,
             ..Gemm::new()
         }
+    }
+
+    /// Whether two products with these settings could be one. C is one product's own.
+    pub(super) fn says_the_same_as(&self, other: &Gemm) -> bool {
+        let Gemm {
+            kernel,
+            precision,
+            tuned,
+            alpha,
+            c,
+            out_dtype,
+        } = self;
+        c.is_none()
+            && other.c.is_none()
+            && (kernel, precision, tuned) == (&other.kernel, &other.precision, &other.tuned)
+            && (alpha, out_dtype) == (&other.alpha, &other.out_dtype)
     }
 
     /// Whether the products have a kernel of the caller's choice.
@@ -380,13 +396,15 @@ impl Gemm {
         with_residual(y, outside)
     }
 
+    /// What arithmetic may be used, where it was not set, too.
+    pub(super) fn arithmetic(&self) -> Result<Precision> {
+        self.precision.map_or_else(default_precision, Ok)
+    }
+
     /// `α·A·B` with these settings.
     fn op(&self) -> Result<Op> {
         Ok(Op {
-            precision: match self.precision {
-                Some(precision) => precision,
-                None => default_precision()?,
-            },
+            precision: self.arithmetic()?,
             kernel: self.kernel.clone(),
             tuned: self.tuned,
             alpha: self.alpha,
@@ -673,6 +691,8 @@ impl Op {
             activation: self.activation,
             combine: self.combine,
             arrangement: self.arrangement,
+            normed: false,
+            gated: false,
         })
     }
 
@@ -741,13 +761,19 @@ impl Op {
         let layouts = operands.map(|operand| operand.map(|(_, layout)| layout));
         let asked = self.asked(operands.map(|operand| operand.map(|(storage, _)| storage.dtype())))?;
         let call = MatmulCall::new(&layouts, &asked)?;
-        let scalars = cuda::Scalars {
+        let beside = cuda::Beside {
             alpha: self.alpha as f32,
             beta: self.beta as f32,
             bias_stride: bias_stride(layouts.bias),
+            norm: None,
+        };
+        let way = cuda::Way {
+            kernel: self.kernel.as_deref(),
+            tuned: self.tuned,
+            refused: None,
         };
         let storages = operands.map(|operand| operand.map(|(storage, _)| storage));
-        let result = cuda::run(&call, self.kernel.as_deref(), self.tuned, &storages, scalars)?;
+        let result = cuda::run(&call, way, &storages, beside)?;
         Ok((result, call.shape))
     }
 
@@ -866,7 +892,7 @@ fn cpu_elements<'a>(operand: Option<(&'a CpuStorage, &Layout)>) -> Result<cpu::E
 }
 
 /// Elements between neighbours of the bias.
-fn bias_stride(bias: Option<&Layout>) -> usize {
+pub(super) fn bias_stride(bias: Option<&Layout>) -> usize {
     bias.map_or(1, |layout| layout.stride()[0])
 }
 

@@ -1,9 +1,11 @@
 //! Stacks of fully connected layers.
 
-use super::linear::{linear_b, Linear};
+use super::blocks::LayerNorm;
+use super::fused::Fused;
+use super::linear::{linear_b, Linear, VECTOR_BYTES};
 use super::matmul::Gemm;
 use crate::gemm::Activation;
-use candle_core::{bail, Module, Result, Tensor};
+use candle_core::{bail, DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 
 /// A multilayer perceptron: linear layers one after the other, each with its own activation, one kernel a layer.
@@ -115,7 +117,8 @@ impl Module for Mlp {
 /// [`Activation::Silu`], GEGLU with [`Activation::GeluTanh`] or [`Activation::GeluErf`].
 ///
 /// It takes three kernels, for the gate's activation, the multiplication and the residual are part of the products. Where a
-/// gradient is to flow to the gate, the multiplication is candle's own.
+/// gradient is to flow to the gate, the multiplication is candle's own. A row or two take two kernels on a CUDA device once
+/// the layers are [prepared](Self::prepare): one reads the weights of gate and up together.
 ///
 /// ```
 /// use candle_core::{DType, Device, Module, Tensor};
@@ -134,6 +137,16 @@ pub struct GatedMlp {
     gate: Linear,
     up: Linear,
     down: Linear,
+    /// Gate and up by one product, once they are prepared.
+    pair: Option<Pair>,
+    norm: Option<LayerNorm>,
+}
+
+/// Gate and up as one matrix (2·hidden, width), their rows in turn, and one bias. The weights of both layers are views of it.
+#[derive(Clone, Debug)]
+struct Pair {
+    weight: Tensor,
+    bias: Option<Tensor>,
 }
 
 impl GatedMlp {
@@ -173,7 +186,23 @@ impl GatedMlp {
             gate: gate.with_activation(activation),
             up,
             down,
+            pair: None,
+            norm: None,
         })
+    }
+
+    /// The same layer behind this norm: gate and up get `norm(x)`, and a residual is added as it is. The norm becomes part of their product
+    /// as that of [`Linear::with_norm`] does, if the layers are [prepared](Self::prepare).
+    pub fn with_norm(self, norm: LayerNorm) -> Self {
+        GatedMlp {
+            norm: Some(norm),
+            ..self
+        }
+    }
+
+    /// What the input goes through first.
+    pub fn norm(&self) -> Option<&LayerNorm> {
+        self.norm.as_ref()
     }
 
     /// The layer of the gate, with its activation.
@@ -191,16 +220,69 @@ impl GatedMlp {
         &self.down
     }
 
-    /// [`Linear::prepare`] for every layer.
+    /// [`Linear::prepare`] for every layer. On a CUDA device the weights of gate and up also become one matrix with rows of both in turn, a
+    /// copy of which theirs are views from then on; not where a gradient flows to one of them, or where they have different settings.
     ///
     /// # Errors
     ///
     /// As there.
     pub fn prepare(self) -> Result<Self> {
-        Ok(GatedMlp {
+        let layer = GatedMlp {
             gate: self.gate.prepare()?,
             up: self.up.prepare()?,
             down: self.down.prepare()?,
+            ..self
+        };
+        match layer.gate.weight().device().is_cuda() && layer.pair.is_none() {
+            true => layer.paired(),
+            false => Ok(layer),
+        }
+    }
+
+    /// The same with gate and up as a pair, where that can be.
+    fn paired(self) -> Result<Self> {
+        let (gate, up) = (&self.gate, &self.up);
+        let weights = [gate.weight(), up.weight()];
+        let biases = [gate.bias(), up.bias()];
+        let alike = |a: &Tensor, b: &Tensor| a.dtype() == b.dtype() && a.device().same_device(b.device());
+        let tracked = weights
+            .into_iter()
+            .chain(biases.into_iter().flatten())
+            .any(Tensor::track_op);
+        let biases = match biases {
+            [None, None] => None,
+            [Some(a), Some(b)] if a.rank() == 1 && a.dims() == b.dims() && alike(a, b) => Some([a, b]),
+            _ => return Ok(self),
+        };
+        let one_way = gate.gemm().says_the_same_as(up.gemm()) && gate.norm().is_none() && up.norm().is_none();
+        let multiplied = matches!(weights[0].dtype(), DType::F32 | DType::F16 | DType::BF16);
+        if tracked
+            || !one_way
+            || !multiplied
+            || !alike(weights[0], weights[1])
+            || up.activation() != Activation::Identity
+        {
+            return Ok(self);
+        }
+        let (hidden, width) = weights[0].dims2()?;
+        // Every row starts on 16 bytes, as in the weights.
+        let pitch = width.next_multiple_of(VECTOR_BYTES / weights[0].dtype().size_in_bytes());
+        let rows = |weight: &Tensor| weight.contiguous()?.pad_with_zeros(1, 0, pitch - width);
+        let in_turn = Tensor::stack(&[rows(weights[0])?, rows(weights[1])?], 1)?.contiguous()?;
+        let pairs = in_turn.reshape((hidden, 2 * pitch))?;
+        let (gate, up) = (pairs.narrow(1, 0, width)?, pairs.narrow(1, pitch, width)?);
+        let pair = Pair {
+            weight: in_turn.reshape((2 * hidden, pitch))?.narrow(1, 0, width)?,
+            bias: match biases {
+                Some(biases) => Some(Tensor::stack(&biases, 1)?.flatten_all()?),
+                None => None,
+            },
+        };
+        Ok(GatedMlp {
+            gate: self.gate.with_weight(gate),
+            up: self.up.with_weight(up),
+            pair: Some(pair),
+            ..self
         })
     }
 
@@ -211,6 +293,7 @@ impl GatedMlp {
             gate: self.gate.with_gemm(gemm.shared()),
             up: self.up.with_gemm(gemm.shared()),
             down: self.down.with_gemm(gemm.shared()),
+            ..self
         }
     }
 
@@ -220,22 +303,126 @@ impl GatedMlp {
     ///
     /// As [`Linear::forward_residual`].
     pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        in_part("down", self.down.forward_residual(&self.gated(x)?, residual))
+        in_part("down", self.down.forward_residual(&self.hidden(x)?, residual))
     }
 
-    fn gated(&self, x: &Tensor) -> Result<Tensor> {
+    /// What `down` gets: `activation(gate(x)) ⊙ up(x)`, behind the norm if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`matmul`](crate::matmul).
+    pub fn hidden(&self, x: &Tensor) -> Result<Tensor> {
+        if let Some(norm) = &self.norm {
+            let by_one_kernel = in_part("gate, up", self.by_one_kernel(x, Some(norm)))?;
+            return match by_one_kernel {
+                Some(y) => Ok(y),
+                None => self.hidden_of_normed(&in_part("norm", norm.forward(x))?),
+            };
+        }
+        self.hidden_of_normed(x)
+    }
+
+    /// What gate and up make of numbers that have gone through the norm, if there is one.
+    fn hidden_of_normed(&self, x: &Tensor) -> Result<Tensor> {
+        if let Some(y) = in_part("gate, up", self.by_one_kernel(x, None))? {
+            return Ok(y);
+        }
         let gate = in_part("gate", self.gate.forward(x))?;
         in_part("up", self.up.forward_gated(x, &gate))
+    }
+
+    fn by_one_kernel(&self, x: &Tensor, norm: Option<&LayerNorm>) -> Result<Option<Tensor>> {
+        let Some(pair) = &self.pair else {
+            return Ok(None);
+        };
+        let layer = Fused {
+            x,
+            weight: &pair.weight,
+            bias: pair.bias.as_ref(),
+            norm,
+            activation: self.gate.activation(),
+            gated: true,
+        };
+        layer.by_one_kernel(self.gate.gemm())
     }
 }
 
 /// The result of a layer of a gated MLP, or the error with the layer's name.
-fn in_part(part: &str, result: Result<Tensor>) -> Result<Tensor> {
+fn in_part<T>(part: &str, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.context(format!("layer '{part}' of a GatedMlp")))
 }
 
 impl Module for GatedMlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        in_part("down", self.down.forward(&self.gated(x)?))
+        in_part("down", self.down.forward(&self.hidden(x)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn a_pair_has_the_rows_of_gate_and_up_in_turn() -> Result<()> {
+        let mut rng = StdRng::seed_from_u64(21);
+        for _ in 0..50 {
+            let (hidden, width) = (rng.random_range(1..20), rng.random_range(1..40));
+            let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3)];
+            let random = |shape: &[usize]| Tensor::randn(0f32, 1., shape, &Device::Cpu)?.to_dtype(dtype);
+            let bias = rng.random::<bool>();
+            let layer = |shape: [usize; 2]| -> Result<Linear> {
+                let bias = bias.then(|| random(&shape[..1])).transpose()?;
+                Ok(Linear::new(random(&shape)?, bias))
+            };
+            let (gate, up) = (layer([hidden, width])?, layer([hidden, width])?);
+            let apart = GatedMlp::from_layers(gate.clone(), up.clone(), layer([width, hidden])?, Activation::Silu)?
+                .prepare()?;
+            let together = apart.clone().paired()?;
+            let pair = together.pair.as_ref().expect("gate and up are alike");
+            let numbers = |t: &Tensor| t.to_dtype(DType::F32)?.to_vec2::<f32>();
+            let rows = numbers(&pair.weight)?;
+            let of = |first: usize| rows.iter().skip(first).step_by(2).cloned().collect::<Vec<_>>();
+            assert_eq!((of(0), of(1)), (numbers(gate.weight())?, numbers(up.weight())?));
+            assert_eq!(numbers(together.gate().weight())?, of(0));
+            assert_eq!(numbers(together.up().weight())?, of(1));
+            assert_eq!(pair.bias.is_some(), bias);
+            for weight in [&pair.weight, together.gate().weight(), together.up().weight()] {
+                let bytes = [weight.stride()[0], weight.layout().start_offset()].map(|at| at * dtype.size_in_bytes());
+                assert!(
+                    bytes.iter().all(|bytes| bytes.is_multiple_of(VECTOR_BYTES)),
+                    "{bytes:?}"
+                );
+            }
+            let x = random(&[3, width])?;
+            assert_eq!(numbers(&together.forward(&x)?)?, numbers(&apart.forward(&x)?)?);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn layers_that_are_not_alike_stay_apart() -> Result<()> {
+        let linear = |shape: (usize, usize)| -> Result<Linear> {
+            Ok(Linear::new(Tensor::ones(shape, DType::F32, &Device::Cpu)?, None))
+        };
+        let down = linear((4, 6))?;
+        let pairs = |gate: Linear, up: Linear| -> Result<bool> {
+            let layer = GatedMlp::from_layers(gate, up, down.clone(), Activation::Silu)?;
+            Ok(layer.paired()?.pair.is_some())
+        };
+        let plain = || linear((6, 4));
+        let named = || -> Result<Linear> { Ok(plain()?.with_gemm(Gemm::new().kernel("gemv_dot_m1"))) };
+        let bias = Tensor::ones(6, DType::F32, &Device::Cpu)?;
+        let biased = Linear::new(plain()?.weight().clone(), Some(bias));
+        let variable = candle_core::Var::ones((6, 4), DType::F32, &Device::Cpu)?;
+        let learning = Linear::new(variable.as_tensor().clone(), None);
+        assert!(pairs(plain()?, plain()?)?);
+        assert!(pairs(named()?, named()?)?);
+        assert!(!pairs(plain()?, named()?)?);
+        assert!(!pairs(plain()?, biased)?);
+        assert!(!pairs(plain()?, learning)?);
+        Ok(())
     }
 }

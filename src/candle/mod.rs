@@ -10,6 +10,7 @@ mod call;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fallback;
+mod fused;
 pub mod graph;
 mod layout;
 mod linear;

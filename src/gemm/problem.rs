@@ -127,17 +127,24 @@ pub struct Epilogue {
     pub residual: Option<OperandLayout>,
     /// What is done with the residual, last of all.
     pub combine: Combine,
+    /// Whether columns are gated: those of A·B come in pairs, gate and up in turn, and D has `activation(gate + bias)·(up + bias)` of each.
+    /// Then there is no C and no residual, and n is even.
+    pub gated: bool,
 }
 
 impl Epilogue {
     /// Whether only C and the values of α and β are used, which every kernel does.
     pub fn is_plain(&self) -> bool {
-        !self.bias && !self.device_scalars && self.activation == Activation::Identity && self.residual.is_none()
+        !self.bias
+            && !self.device_scalars
+            && !self.gated
+            && self.activation == Activation::Identity
+            && self.residual.is_none()
     }
 }
 
 /// `D[m×n] ← activation(α·A[m×k]·B[k×n] + β·C[m×n] + bias[n]) + residual[m×n]` (or `· residual[m×n]`), for every matrix
-/// of a batch.
+/// of a batch. Two things that only some kernels do come on top: a norm of A's rows, and gated columns.
 ///
 /// A plain value: equal problems have equal plans, so it is also the key under which plans are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,6 +170,10 @@ pub struct GemmProblem {
     pub d: OperandLayout,
     /// C, bias, activation, residual.
     pub epilogue: Epilogue,
+    /// Whether rows of A are normed: an element counts as itself times its column's weight, divided by the root of ε and the row's mean
+    /// square. The weights, which lie one after the other from a multiple of 16 bytes on, are of A's type; they and ε travel with the
+    /// pointers.
+    pub normed: bool,
 }
 
 impl GemmProblem {
@@ -185,13 +196,23 @@ impl GemmProblem {
                 activation: Activation::Identity,
                 residual: None,
                 combine: Combine::Add,
+                gated: false,
             },
+            normed: false,
         }
     }
 
     /// A single product of dense row-major matrices (NN).
     pub const fn row_major(m: usize, n: usize, k: usize) -> Self {
         GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::row_major(n))
+    }
+
+    /// Columns of D: n, or half of them where they are gated.
+    pub const fn result_columns(&self) -> usize {
+        match self.epilogue.gated {
+            true => self.n / 2,
+            false => self.n,
+        }
     }
 
     /// Matrices in the batch; the largest number there is where that would be too small.
@@ -217,7 +238,7 @@ impl GemmProblem {
         let bytes = self.types.map(|dtype| dtype.size() as f64);
         m * k * matrices(&self.a) * bytes.a
             + k * n * matrices(&self.b) * bytes.b
-            + m * n * self.batch() as f64 * bytes.d
+            + m * self.result_columns() as f64 * self.batch() as f64 * bytes.d
     }
 
     /// The storage order of A and B: `NN`, `NT`, `TN` or `TT` (T: stored transposed), or with `*` for an operand that
@@ -235,7 +256,8 @@ impl GemmProblem {
     /// How each operand may be accessed; [`Access::Strided`] for those that the problem lacks, and for the bias.
     pub fn accesses(&self) -> Operands<Access> {
         let GemmProblem { m, n, k, types, .. } = *self;
-        let result = |layout: &OperandLayout, dtype| layout.access(m, n, dtype);
+        let columns = self.result_columns();
+        let result = |layout: &OperandLayout, dtype| layout.access(m, columns, dtype);
         let optional = |layout: Option<OperandLayout>, dtype| layout.map_or(Access::Strided, |at| result(&at, dtype));
         Operands {
             a: self.a.access(m, k, types.a),
@@ -278,7 +300,15 @@ impl GemmProblem {
                 "the result of m {m}, n {n} and batch {batch} has {bytes} bytes, more than any memory: split the product"
             ));
         }
-        if self.d.col_stride != 1 && n > 1 {
+        let Epilogue { c, residual, gated, .. } = self.epilogue;
+        if gated && (!n.is_multiple_of(2) || c.is_some() || residual.is_some()) {
+            return Err(format!(
+                "gated columns come in pairs, without C and residual, but there are {n} columns, {} C and {} residual",
+                if c.is_some() { "a" } else { "no" },
+                if residual.is_some() { "a" } else { "no" }
+            ));
+        }
+        if self.d.col_stride != 1 && self.result_columns() > 1 {
             return Err(format!(
                 "the result's columns must be adjacent, but its column stride is {}",
                 self.d.col_stride

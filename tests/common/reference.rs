@@ -49,6 +49,29 @@ pub struct Terms {
 
 /// The element, and how far a kernel's may be from it.
 pub fn element(problem: &GemmProblem, alpha: f64, terms: &Terms) -> (f64, f64) {
+    let (value, bound) = unrounded(problem, problem.epilogue.activation, alpha, terms);
+    (value, bound + half_ulp(problem.types.d, value.abs() + bound))
+}
+
+/// The same where columns are gated: of the two columns that the element is made of.
+pub fn gated_element(problem: &GemmProblem, alpha: f64, [gate, up]: [&Terms; 2]) -> (f64, f64) {
+    let (gate, gate_off) = unrounded(problem, problem.epilogue.activation, alpha, gate);
+    let (up, up_off) = unrounded(problem, Activation::Identity, alpha, up);
+    let value = gate * up;
+    let bound =
+        gate.abs() * up_off + up.abs() * gate_off + gate_off * up_off + C1 * f64::from(f32::EPSILON) * value.abs();
+    (value, bound + half_ulp(problem.types.d, value.abs() + bound))
+}
+
+/// A row of A as the norm with these weights makes it.
+pub fn normed(row: &[f64], weight: &[f64], epsilon: f64) -> Vec<f64> {
+    let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+    let factor = 1.0 / (mean + epsilon).sqrt();
+    row.iter().zip(weight).map(|(x, weight)| x * weight * factor).collect()
+}
+
+/// The element before it is rounded to D's type.
+fn unrounded(problem: &GemmProblem, activation: Activation, alpha: f64, terms: &Terms) -> (f64, f64) {
     let &Terms {
         sum,
         magnitude,
@@ -57,7 +80,7 @@ pub fn element(problem: &GemmProblem, alpha: f64, terms: &Terms) -> (f64, f64) {
         residual,
     } = terms;
     let skip = residual.unwrap_or(0.0);
-    let activated = activate(problem.epilogue.activation, alpha * sum + from_c + bias);
+    let activated = activate(activation, alpha * sum + from_c + bias);
     let value = match (residual, problem.epilogue.combine) {
         (Some(_), Combine::Multiply) => activated * skip, // hardly larger than 1
         _ => activated + skip,
@@ -73,8 +96,7 @@ pub fn element(problem: &GemmProblem, alpha: f64, terms: &Terms) -> (f64, f64) {
     let error = C0 * (problem.k as f64).sqrt() * alpha.abs() * magnitude
         + C1 * (from_c.abs() + bias.abs() + skip.abs() + value.abs());
     // The slope of every activation is below 1.2.
-    let bound = 1.2 * (epsilon * error + rounding);
-    (value, bound + half_ulp(problem.types.d, value.abs() + bound))
+    (value, 1.2 * (epsilon * error + rounding))
 }
 
 fn activate(activation: Activation, x: f64) -> f64 {

@@ -72,6 +72,13 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
+    /// The weight and ε of a norm that divides by the root of the mean square, and no more.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // no kernel takes it into a product then
+    pub(in crate::candle) fn without_mean_and_bias(&self) -> Option<(&Tensor, f64)> {
+        let alone = !self.remove_mean && self.bias.is_none();
+        alone.then_some((&self.weight, self.epsilon))
+    }
+
     /// With a weight and a bias of as many numbers as a row, of its type, and with ε.
     pub fn new(weight: Tensor, bias: Option<Tensor>, epsilon: f64) -> Self {
         LayerNorm {

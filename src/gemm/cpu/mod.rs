@@ -89,6 +89,8 @@ pub enum CpuGemmError {
         /// Elements in its slice.
         len: usize,
     },
+    /// The problem norms rows of A or gates columns, which is left to those who call this.
+    Fused,
     /// Elements of the result share an address, or those of a row are not adjacent.
     Result(OperandLayout),
     /// The results cannot be allocated.
@@ -110,6 +112,9 @@ impl fmt::Display for CpuGemmError {
                 "the CPU path multiplies f32 matrices, or f16 or bf16 ones with all else of that type or f32, not A {}, B {}, C {}, \
                  D {}, bias {} and residual {}, and the data must be of these types",
                 types.a, types.b, types.c, types.d, types.bias, types.residual
+            ),
+            CpuGemmError::Fused => f.write_str(
+                "the CPU path takes rows as they are and columns one by one: norm rows before the product and gate columns after it",
             ),
             CpuGemmError::OutOfBounds {
                 operand,
@@ -465,6 +470,9 @@ fn activate(activation: Activation, row: &mut [f32]) {
 }
 
 fn check<T: Element>(problem: &GemmProblem, operands: &CpuOperands, d_len: usize) -> Result<(), CpuGemmError> {
+    if problem.normed || problem.epilogue.gated {
+        return Err(CpuGemmError::Fused);
+    }
     let (types, elements) = (problem.types, &operands.elements);
     // Slices of operands that the problem lacks may be of any type.
     let given = Operands {

@@ -51,6 +51,10 @@ pub enum Refusal {
     },
     /// It has no fused epilogue.
     Epilogue,
+    /// It norms no rows of A and gates no columns.
+    NotFused,
+    /// It is for problems with a norm of A's rows or gated columns.
+    OnlyFused,
     /// The problem has too many rows.
     Rows {
         /// The most that it takes.
@@ -138,6 +142,8 @@ impl fmt::Display for Refusal {
             Refusal::Epilogue => f.write_str(
                 "it computes α·A·B + β·C only, without bias, activation, residual or scalars in device memory",
             ),
+            Refusal::NotFused => f.write_str("it takes rows of A as they are and columns one by one, without a norm and gates"),
+            Refusal::OnlyFused => f.write_str("it is for products with a norm of A's rows or gated columns, and this has neither"),
             Refusal::Rows { most, rows } => write!(f, "it takes at most {most} rows and the problem has {rows}"),
             Refusal::Columns { most, columns } => {
                 write!(f, "it takes at most {most} columns and the problem has {columns}")
@@ -211,6 +217,11 @@ impl KernelSpec {
         }
         if self.epilogue == EpilogueSupport::Scaled && !problem.epilogue.is_plain() {
             return Some(Refusal::Epilogue);
+        }
+        match (self.fused, problem.normed || problem.epilogue.gated) {
+            (false, true) => return Some(Refusal::NotFused),
+            (true, false) => return Some(Refusal::OnlyFused),
+            _ => {}
         }
         if needs.max_m != 0 && problem.m > needs.max_m as usize {
             return Some(Refusal::Rows {

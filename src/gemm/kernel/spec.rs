@@ -187,6 +187,8 @@ pub struct KernelSpec {
     pub grid: Grid,
     /// What of the epilogue it computes.
     pub epilogue: EpilogueSupport,
+    /// Whether it can norm rows of A and gate columns. Then it is for problems that want one of these.
+    pub fused: bool,
     /// How it can cut k.
     pub split_k: SplitK,
     /// Partial sums that a block makes of the products of an output, k whole: groups of warps, lanes or registers add theirs

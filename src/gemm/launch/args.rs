@@ -107,14 +107,20 @@ pub struct GemmArgs {
     pub bias_type: DType,
     /// What the residual's elements are
     pub residual_type: DType,
+    /// 1 where columns are gated
+    pub gated: u16,
+    /// Device address of k weights of a norm of A's rows, or 0
+    pub norm: u64,
+    /// ε of the norm
+    pub norm_epsilon: f32,
     /// Fills the struct to a multiple of 8 bytes; 0
-    pub reserved: u16,
+    pub reserved: u32,
 }
 
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(size_of::<GemmOperand>() == 56, "gemm_args.cuh has this size");
-    assert!(size_of::<GemmArgs>() == 408, "gemm_args.cuh has this size");
+    assert!(size_of::<GemmArgs>() == 424, "gemm_args.cuh has this size");
     assert!(offset_of!(GemmArgs, bias) == 280);
     assert!(offset_of!(GemmArgs, m) == 312);
     assert!(offset_of!(GemmArgs, batch_dims) == 328);
@@ -124,6 +130,8 @@ const _: () = {
     assert!(offset_of!(GemmArgs, residual_access) == 380);
     assert!(offset_of!(GemmArgs, alpha_at) == 384);
     assert!(offset_of!(GemmArgs, a_type) == 400);
+    assert!(offset_of!(GemmArgs, gated) == 406);
+    assert!(offset_of!(GemmArgs, norm) == 408);
 };
 
 // SAFETY: `repr(C)`, no padding, no pointers to host memory: the bytes may be copied to the device as they are.
@@ -131,7 +139,7 @@ const _: () = {
 unsafe impl cudarc::driver::DeviceRepr for GemmArgs {}
 
 /// Where a launch finds its operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Addresses {
     /// Device addresses of first elements; 0 where the problem has no such operand.
     pub operands: Operands<u64>,
@@ -141,6 +149,10 @@ pub struct Addresses {
     pub alpha: u64,
     /// Likewise, β.
     pub beta: u64,
+    /// The weights of the norm of A's rows, if the problem has one.
+    pub norm: u64,
+    /// What is added to the mean square there.
+    pub norm_epsilon: f32,
 }
 
 impl Addresses {
@@ -151,6 +163,8 @@ impl Addresses {
             bias_stride: 1,
             alpha: 0,
             beta: 0,
+            norm: 0,
+            norm_epsilon: 0.0,
         }
     }
 }
@@ -236,6 +250,9 @@ impl Plan {
             d_type: types.d,
             bias_type: types.bias,
             residual_type: types.residual,
+            gated: problem.epilogue.gated.into(),
+            norm: if problem.normed { at.norm } else { 0 },
+            norm_epsilon: at.norm_epsilon,
             reserved: 0,
         }
     }
@@ -281,6 +298,8 @@ mod tests {
             bias_stride: 2,
             alpha: 0x8000,
             beta: 0x9000,
+            norm: 0xA000,
+            norm_epsilon: 0.125,
         };
         let args = plan.args(&at, 0.5, 2.0, 0x7000);
         assert_eq!((args.m, args.n, args.k, args.batch), (5, 8, 9, 6));
@@ -311,8 +330,12 @@ mod tests {
         let args = with(problem).args(&at, 0.5, 2.0, 0);
         assert_eq!((args.alpha_at, args.beta_at), (0x8000, 0x9000));
 
+        assert_eq!((args.norm, args.gated), (0, 0), "rows count as they are");
         problem.epilogue.c = None;
+        problem.normed = true;
+        problem.epilogue.gated = true;
         let args = with(problem).args(&at, 0.5, 2.0, 0);
+        assert_eq!((args.norm, args.norm_epsilon, args.gated), (0xA000, 0.125, 1));
         assert_eq!((args.beta, args.c), (0.0, GemmOperand::ABSENT), "C must stay unread");
     }
 }

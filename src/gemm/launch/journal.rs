@@ -49,7 +49,7 @@ pub(crate) struct Launched {
 
 impl Launched {
     /// Where all that it reads and writes begins; 0 of what it lacks.
-    pub fn addresses(&self) -> [u64; 9] {
+    pub fn addresses(&self) -> [u64; 10] {
         let Addresses {
             operands:
                 Operands {
@@ -62,9 +62,10 @@ impl Launched {
                 },
             alpha,
             beta,
+            norm,
             ..
         } = self.at;
-        [a, b, c, d, bias, residual, alpha, beta, self.workspace]
+        [a, b, c, d, bias, residual, alpha, beta, norm, self.workspace]
     }
 
     /// A plan for the same product with more in its epilogue, which runs as one kernel in the same workspace and takes no longer

@@ -43,3 +43,15 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
         }
     })
 }
+
+/// Whether `plan` for this problem, with a norm or gates inside, is expected to take no longer than a kernel for each step. One whose kernel
+/// was asked for by name counts as if it were.
+///
+/// # Errors
+///
+/// As [`plan`], for a step.
+#[cfg(feature = "cuda")]
+pub fn pays(context: &CurrentContext, problem: &GemmProblem, plan: &Plan) -> Result<bool> {
+    let (step, steps) = problem.in_steps();
+    Ok(plan.pays(&self::plan(context, &step, None, false)?, steps))
+}

@@ -7,6 +7,8 @@ pub mod candidates;
 pub mod choose;
 pub mod cost;
 pub mod explain;
+#[cfg(any(feature = "cuda", test))]
+mod fused;
 pub mod plan;
 pub mod prepare;
 #[cfg(test)]

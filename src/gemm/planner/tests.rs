@@ -11,7 +11,7 @@ use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
-use crate::gemm::operands::{DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
+use crate::gemm::operands::{Access, DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::{Activation, GemmProblem, Precision, MAX_OVERSHOOT, MAX_SIZE};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -538,11 +538,25 @@ fn extreme_problem(rng: &mut StdRng) -> GemmProblem {
         left /= problem.batch_dims[dim];
     }
     problem.precision = Precision::ALL[rng.random_range(0..3)];
-    let dtypes = [DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16];
+    let dtypes = [DType::F64, DType::F32, DType::F32, DType::F16, DType::BF16];
     problem.types = ElementTypes::all_of(dtypes[rng.random_range(0..dtypes.len())]);
     problem.epilogue.bias = rng.random();
     problem.epilogue.c = rng.random::<bool>().then(|| layout(rng, m, n));
     problem.epilogue.residual = rng.random::<bool>().then(|| layout(rng, m, n));
+    if rng.random_range(0..8) == 0 {
+        (problem.normed, problem.epilogue.gated) = [(true, false), (false, true), (true, true)][rng.random_range(0..3)];
+        if problem.epilogue.gated {
+            problem.n = problem.n.next_multiple_of(2).min(MAX_SIZE / 2 * 2);
+            (problem.epilogue.c, problem.epilogue.residual) = (None, None);
+        }
+        // As the few kernels read them that have these inside, mostly.
+        if rng.random_range(0..4) > 0 {
+            (problem.m, problem.batch_dims) = (rng.random_range(1..=2), [1; MAX_BATCH_DIMS]);
+            let line = k.next_multiple_of(8);
+            (problem.a, problem.b) = (OperandLayout::row_major(line), OperandLayout::col_major(line));
+            problem.types = ElementTypes::all_of(dtypes[rng.random_range(1..dtypes.len())]);
+        }
+    }
     problem
 }
 
@@ -615,6 +629,106 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
     for (spec, taken) in TABLE.iter().zip(taken) {
         assert!(taken > 0, "no problem was for {}", spec.name);
     }
+}
+
+/// A row of A whose norm is inside the product, or a pair of weights with rows in turn, or both.
+fn fused_problem(m: usize, n: usize, k: usize, dtype: DType, normed: bool, gated: bool) -> GemmProblem {
+    let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+    problem.types = ElementTypes::all_of(dtype);
+    problem.normed = normed;
+    problem.epilogue.gated = gated;
+    problem.epilogue.activation = if gated { Activation::Silu } else { Activation::Identity };
+    problem.d = OperandLayout::row_major(problem.result_columns());
+    problem
+}
+
+#[test]
+fn norms_and_gates_go_to_kernels_that_have_them_inside() {
+    for device in [DeviceInfo::H200, DeviceInfo::A100, DeviceInfo::RTX_4090] {
+        let plan = |problem: &GemmProblem| Plan::new(problem, &device, Costs::built_in(&device));
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (normed, gated) in [(true, false), (false, true), (true, true)] {
+                for (n, k) in [
+                    (3072, 2048),
+                    (16384, 2048),
+                    (128256, 2048),
+                    (28672, 4096),
+                    (64, 8),
+                    (2, 16),
+                ] {
+                    let problem = fused_problem(1, n, k, dtype, normed, gated);
+                    let plan = plan(&problem).unwrap();
+                    assert!(plan.kernel.fused && !plan.is_repacked(), "{plan}");
+                    let args = plan.args(&Addresses::default(), 1.0, 0.0, 0);
+                    assert_eq!(args.gated, u16::from(gated));
+                    // What it costs is the stream of both weights, as that of one as large.
+                    let mut alone = problem;
+                    (alone.normed, alone.epilogue.gated, alone.d) = (false, false, OperandLayout::row_major(n));
+                    let alone = Plan::new(&alone, &device, Costs::built_in(&device)).unwrap();
+                    assert!(!alone.kernel.fused, "{alone}");
+                    let streams = |name: &str| name.starts_with("gemv_stream");
+                    let dots = |name: &str| name.starts_with("gemv_dot");
+                    if streams(alone.kernel.name) || dots(alone.kernel.name) {
+                        let ratio = plan.predicted_us / alone.predicted_us;
+                        assert!((0.9..=1.01).contains(&ratio), "{plan}, {alone}");
+                    }
+                }
+            }
+        }
+        // Two rows, and no more.
+        for dtype in [DType::F32, DType::BF16] {
+            assert!(plan(&fused_problem(2, 64, 64, dtype, true, true)).is_ok());
+        }
+        for (m, dtype) in [(3, DType::F32), (3, DType::BF16), (300, DType::F16)] {
+            let error = plan(&fused_problem(m, 64, 64, dtype, true, true)).unwrap_err();
+            assert!(matches!(error, Error::Refused { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_decoder_norms_and_gates_inside_its_products() {
+    let device = DeviceInfo::H200;
+    let plan = |problem: &GemmProblem| Plan::new(problem, &device, Costs::built_in(&device)).unwrap();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        // Llamas of 1 and 8 billion weights: queries, keys and values; gate and up; words.
+        for (n, k, gated) in [
+            (3072, 2048, false),
+            (16384, 2048, true),
+            (128256, 2048, false),
+            (6144, 4096, false),
+            (28672, 4096, true),
+        ] {
+            let problem = fused_problem(1, n, k, dtype, true, gated);
+            let (step, steps) = problem.in_steps();
+            assert_eq!((step.normed, step.epilogue.gated), (false, false));
+            assert_eq!(step.n * steps, n);
+            assert_eq!(
+                step.accesses().b,
+                Access::ColVector,
+                "gate and up are views of what lies in turn"
+            );
+            let (inside, step) = (plan(&problem), plan(&step));
+            assert!(inside.pays(&step, steps), "{inside}, {steps} × {step}");
+        }
+    }
+}
+
+#[test]
+fn a_problem_and_a_kernel_differ_in_norms_and_gates_by_reasons() {
+    let refused = |name: &str, problem: &GemmProblem| {
+        let plan = Plan::named(name, problem, &DeviceInfo::H200, h100());
+        plan.unwrap_err().to_string()
+    };
+    let normed = fused_problem(1, 64, 64, DType::F32, true, false);
+    assert!(refused("gemv_stream_m1_k1024", &normed).contains("without a norm"));
+    let plain = fused_problem(1, 64, 64, DType::F32, false, false);
+    assert!(refused("gemv_fused_m1_k1024", &plain).contains("this has neither"));
+    let mut odd = fused_problem(1, 63, 64, DType::F32, false, true);
+    assert!(odd.folded().unwrap_err().contains("63 columns"));
+    odd.n = 64;
+    odd.epilogue.residual = Some(odd.d);
+    assert!(odd.folded().unwrap_err().contains("a residual"));
 }
 
 #[test]

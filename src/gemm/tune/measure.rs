@@ -209,12 +209,13 @@ impl Bench {
             optional(&epilogue.residual, types.residual)?,
         );
         let bias = if epilogue.bias { bench.random(n, types.bias)? } else { 0 };
+        let norm = if problem.normed { bench.random(k, types.a)? } else { 0 };
         let scalars = if epilogue.device_scalars {
             bench.random(2, DType::F32)?
         } else {
             0
         };
-        let d = bench.random(elements(&problem.d, m, n), types.d)?;
+        let d = bench.random(elements(&problem.d, m, problem.result_columns()), types.d)?;
         for at in &mut bench.copies {
             *at = Addresses {
                 operands: Operands {
@@ -227,6 +228,8 @@ impl Bench {
                 bias_stride: 1,
                 alpha: scalars,
                 beta: scalars + DType::F32.size() as u64,
+                norm,
+                norm_epsilon: 1e-5,
             };
         }
         Ok(bench)

@@ -1,7 +1,7 @@
 //! Products: plans go to the emulator as `src/gemm/launch/submit.rs` sends them to a GPU.
 
 use super::ptx::{self, Target};
-use super::reference::{element, place, walk, Terms};
+use super::reference::{element, gated_element, normed, place, walk, Terms};
 use super::transpositions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
@@ -59,6 +59,9 @@ pub struct Case {
     c: Option<Vec<f64>>,
     residual: Option<Vec<f64>>,
     bias: Option<Vec<f64>>,
+    /// The weights of the norm of A's rows.
+    norm: Option<Vec<f64>>,
+    norm_epsilon: f32,
     seed: u64,
     /// Warp instructions after which a run is given up.
     pub limit: u64,
@@ -180,6 +183,14 @@ impl Case {
                 .epilogue
                 .bias
                 .then(|| (0..n).map(|_| number(&mut rng, types.bias)).collect()),
+            norm: problem
+                .normed
+                .then(|| (0..k).map(|_| number(&mut rng, types.a)).collect()),
+            norm_epsilon: if problem.normed {
+                rng.random_range(1e-6..0.5)
+            } else {
+                f32::NAN
+            },
             plan,
             target,
             device,
@@ -228,10 +239,15 @@ impl Case {
             .bias
             .as_ref()
             .map_or(0, |bias| memory.upload(&bytes(bias, 0, types.bias), Use::Input));
+        let norm = self
+            .norm
+            .as_ref()
+            .map_or(0, |norm| memory.upload(&bytes(norm, 0, types.a), Use::Input));
         let mut scalars = self.alpha.to_le_bytes().to_vec();
         scalars.extend_from_slice(&self.beta.to_le_bytes());
         let scalars = memory.upload(&scalars, Use::Input);
-        let d_len = reach(&problem, &problem.d, problem.m, problem.n) + PADDING;
+        let columns = problem.result_columns();
+        let d_len = reach(&problem, &problem.d, problem.m, columns) + PADDING;
         let (dtype, size) = (types.d, types.d.size() as u64);
         let d = memory.reserve((self.offset + d_len) * size as usize) + self.offset as u64 * size;
         let (alpha, beta) = match problem.epilogue.device_scalars {
@@ -250,6 +266,8 @@ impl Case {
             bias_stride: 1,
             alpha: scalars,
             beta: scalars + 4,
+            norm,
+            norm_epsilon: self.norm_epsilon,
         };
         // Old contents of the workspace may be anything; counters are 0.
         let counted = plan.cut.counts();
@@ -312,7 +330,7 @@ impl Case {
             }
         }
         let mut inside = vec![false; d_len];
-        walk(&problem, &problem.d, problem.m, problem.n, |at| inside[at] = true);
+        walk(&problem, &problem.d, problem.m, columns, |at| inside[at] = true);
         let mut out = vec![f64::NAN; d_len];
         for (place, out) in out.iter_mut().enumerate() {
             let address = d + place as u64 * size;
@@ -348,8 +366,8 @@ impl Case {
             let [sum, magnitude] = self.products(&problem, batch);
             let at = |layout: &OperandLayout, row: usize, col: usize| place(&problem, layout, batch, row, col);
             for row in 0..m {
-                for col in 0..n {
-                    let terms = Terms {
+                for place in 0..problem.result_columns() {
+                    let terms = |col: usize| Terms {
                         sum: sum[row * n + col],
                         magnitude: magnitude[row * n + col],
                         from_c: match (&problem.epilogue.c, &self.c) {
@@ -362,12 +380,16 @@ impl Case {
                             _ => None,
                         },
                     };
-                    let (value, bound) = element(&problem, f64::from(self.alpha), &terms);
-                    let got = d[at(&problem.d, row, col)];
+                    let alpha = f64::from(self.alpha);
+                    let (value, bound) = match problem.epilogue.gated {
+                        true => gated_element(&problem, alpha, [&terms(2 * place), &terms(2 * place + 1)]),
+                        false => element(&problem, alpha, &terms(place)),
+                    };
+                    let got = d[at(&problem.d, row, place)];
                     let off = (got - value).abs();
                     if off.is_nan() || off > bound {
                         return Some(format!(
-                            "D({row}, {col}) of matrix {batch} is {got}, not {value} (±{bound:e})"
+                            "D({row}, {place}) of matrix {batch} is {got}, not {value} (±{bound:e})"
                         ));
                     }
                 }
@@ -385,7 +407,11 @@ impl Case {
                 .map(|(row, col)| data[place(problem, layout, batch, row, col)])
                 .collect()
         };
-        let (a, b) = (dense(&self.a, &problem.a, m, k), dense(&self.b, &problem.b, k, n));
+        let (mut a, b) = (dense(&self.a, &problem.a, m, k), dense(&self.b, &problem.b, k, n));
+        if let Some(norm) = &self.norm {
+            let rows = a.chunks(k).map(|row| normed(row, norm, self.norm_epsilon.into()));
+            a = rows.flatten().collect();
+        }
         let absolute = |x: &[f64]| x.iter().map(|x| x.abs()).collect::<Vec<_>>();
         [(a.clone(), b.clone()), (absolute(&a), absolute(&b))].map(|(a, b)| {
             let mut d = vec![0.0; m * n];
@@ -496,6 +522,10 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         }
         m = m.min(limit(spec.needs.max_m));
     }
+    let (norms, gates) = match spec.fused {
+        true => [(true, false), (false, true), (true, true)][rng.random_range(0..3usize)],
+        false => (false, false),
+    };
     let padded = m.next_multiple_of(bm) * n.next_multiple_of(bn);
     // Often enough for every stage of a ring to come round more than once.
     const MOST_STAGES: u32 = 10;
@@ -522,6 +552,10 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         *[&mut m, &mut n, &mut k][rng.random_range(0..3usize)] = 2;
         (m, n) = (m.min(limit(spec.needs.max_m)), n.min(limit(spec.needs.max_n)));
     }
+    if gates {
+        n = n.next_multiple_of(2);
+    }
+    let columns = if gates { n / 2 } else { n };
     let aligned = rng.random_bool(0.75);
     let chance = f64::from(u8::from(aligned));
     let offset = if aligned { 0 } else { rng.random_range(0..4usize) };
@@ -553,7 +587,8 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         Arithmetic::Tf32 => Precision::Tf32,
         _ => Precision::Fp32,
     };
-    problem.d = layout(rng, m, n, 1.0, 0.5, 0.0);
+    problem.d = layout(rng, m, columns, 1.0, 0.5, 0.0);
+    (problem.normed, problem.epilogue.gated) = (norms, gates);
     if rng.random_bool(0.3) {
         problem.epilogue.c = Some(layout(rng, m, n, 1.0, chance, 0.0));
     }
@@ -596,6 +631,9 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         if let Some(residual) = &mut problem.epilogue.residual {
             dense(residual, m, n, true);
         }
+    }
+    if gates {
+        (problem.epilogue.c, problem.epilogue.residual) = (None, None);
     }
     let bytes = offset * spec.dtype.size();
     let align = if bytes.is_multiple_of(16) {

@@ -2,11 +2,12 @@
 //!
 //! | step | here | in candle |
 //! |---|---|---|
-//! | query, key, value | one product | three products |
+//! | norm, query, key, value | one product | a kernel, three products |
 //! | rotation, cache, scores, softmax, values | one kernel: `KvCache::attend_step` | ten: two rotations, two copies of the whole cache, two more for heads that share a key, product, scaling, softmax, product |
 //! | output of the attention | residual inside the product | product, addition |
-//! | feed-forward | activation, multiplication and residual inside three products | three products, three kernels |
-//! | norms | two | two |
+//! | norm, gate, up | one product, with activation and multiplication inside | a kernel, two products, two kernels |
+//! | down | residual inside the product | product, addition |
+//! | norm, words | one product | a kernel, a product |
 //!
 //! Every operation has the same shape whatever the position, which is a tensor that the attention reads on the device.
 
@@ -22,7 +23,7 @@ use candle_transformers::models::llama::Config;
 pub struct FixedLlama {
     words: Embedding,
     layers: Vec<Layer>,
-    norm: LayerNorm,
+    /// With the last norm.
     head: Linear,
     rotation: Rotation,
     /// 0, 1, … of the cache's places.
@@ -41,11 +42,10 @@ struct Heads {
 }
 
 struct Layer {
-    norm: LayerNorm,
-    /// Queries, keys and values, one below the other.
+    /// The norm, then queries, keys and values, one below the other.
     qkv: Linear,
     output: Linear,
-    mlp_norm: LayerNorm,
+    /// With its norm.
     mlp: GatedMlp,
     cache: KvCache,
 }
@@ -86,8 +86,10 @@ impl FixedLlama {
         Ok(FixedLlama {
             words,
             layers: layers.collect::<Result<_>>()?,
-            norm: rms_norm(width, config.rms_norm_eps, weights.pp("model.norm"))?,
-            head: head.with_gemm(gemm.clone()).prepare()?,
+            head: head
+                .with_norm(rms_norm(width, config.rms_norm_eps, weights.pp("model.norm"))?)
+                .with_gemm(gemm.clone())
+                .prepare()?,
             rotation: rotation(config, heads.width, capacity, dtype, &device)?,
             positions: Tensor::arange(0, capacity as u32, &device)?,
             heads,
@@ -104,7 +106,6 @@ impl FixedLlama {
         Ok(FixedLlama {
             words: self.words.clone(),
             layers: layers.collect::<Result<_>>()?,
-            norm: self.norm.clone(),
             head: self.head.clone().with_gemm(gemm.clone()),
             rotation: self.rotation.clone(),
             positions: self.positions.clone(),
@@ -123,7 +124,7 @@ impl FixedLlama {
 
     /// Bytes that are read for each token, whatever the position: all weights, of the words' one row.
     pub fn weight_bytes(&self) -> usize {
-        let norm = |norm: &LayerNorm| bytes(norm.weight());
+        let norm = |norm: Option<&LayerNorm>| norm.map_or(0, |norm| bytes(norm.weight()));
         let layers = self.layers.iter().map(|layer| {
             let matrices = [
                 &layer.qkv,
@@ -133,10 +134,10 @@ impl FixedLlama {
                 layer.mlp.down(),
             ];
             let matrices: usize = matrices.iter().map(|matrix| bytes(matrix.weight())).sum();
-            matrices + norm(&layer.norm) + norm(&layer.mlp_norm)
+            matrices + norm(layer.qkv.norm()) + norm(layer.mlp.norm())
         });
         let row = bytes(self.words.embeddings()) / self.words.embeddings().dims()[0].max(1);
-        layers.sum::<usize>() + norm(&self.norm) + bytes(self.head.weight()) + row
+        layers.sum::<usize>() + norm(self.head.norm()) + bytes(self.head.weight()) + row
     }
 
     /// Logits (1, words) after `token` (1) at `position` (1), both `u32`, and the likeliest word (1). The position must be less
@@ -149,9 +150,9 @@ impl FixedLlama {
         let mut x = self.words.forward(token)?;
         for layer in &self.layers {
             x = layer.attend(&x, &self.rotation, position, self.heads)?;
-            x = layer.mlp.forward_residual(&layer.mlp_norm.forward(&x)?, &x)?;
+            x = layer.mlp.forward_residual(&x, &x)?;
         }
-        let logits = self.head.forward(&self.norm.forward(&x)?)?;
+        let logits = self.head.forward(&x)?;
         let likeliest = likeliest(&logits)?;
         Ok((logits, likeliest))
     }
@@ -172,16 +173,16 @@ impl Layer {
         ];
         let mlp = weights.pp("mlp");
         Ok(Layer {
-            norm: rms_norm(width, eps, weights.pp("input_layernorm"))?,
-            qkv: ready(Linear::side_by_side(&parts)?)?,
+            qkv: ready(Linear::side_by_side(&parts)?.with_norm(rms_norm(width, eps, weights.pp("input_layernorm"))?))?,
             output: linear(heads.queries * heads.width, width, attention.pp("o_proj"))?,
-            mlp_norm: rms_norm(width, eps, weights.pp("post_attention_layernorm"))?,
             mlp: GatedMlp::from_layers(
                 linear(width, inner, mlp.pp("gate_proj"))?,
                 linear(width, inner, mlp.pp("up_proj"))?,
                 linear(inner, width, mlp.pp("down_proj"))?,
                 Activation::Silu,
-            )?,
+            )?
+            .with_norm(rms_norm(width, eps, weights.pp("post_attention_layernorm"))?)
+            .prepare()?,
             cache: KvCache::new(1, heads.keys, capacity, heads.width, weights.dtype(), weights.device())?,
         })
     }
@@ -189,17 +190,15 @@ impl Layer {
     fn with_gemm(&self, gemm: &Gemm) -> Result<Self> {
         let with = |layer: &Linear| layer.clone().with_gemm(gemm.clone());
         Ok(Layer {
-            norm: self.norm.clone(),
             qkv: with(&self.qkv),
             output: with(&self.output),
-            mlp_norm: self.mlp_norm.clone(),
             mlp: self.mlp.clone().with_gemm(gemm),
             cache: self.cache.emptied()?,
         })
     }
 
     fn attend(&self, x: &Tensor, rotation: &Rotation, position: &Tensor, heads: Heads) -> Result<Tensor> {
-        let qkv = self.qkv.forward(&self.norm.forward(x)?)?;
+        let qkv = self.qkv.forward(x)?;
         let context = self.context(&qkv, rotation, position, heads)?;
         self.output.forward_residual(&context, x)
     }

@@ -104,7 +104,7 @@ mod tests {
         let weights = parts.iter().filter(|part| part.name != ATTENTION);
         assert_eq!(weights.map(|part| part.bytes).sum::<usize>(), model.weight_bytes());
         let operations: usize = parts.iter().map(|part| part.operations).sum();
-        assert_eq!(operations, 2 * 8 + 4);
+        assert_eq!(operations, 2 * 5 + 3);
         Ok(())
     }
 }

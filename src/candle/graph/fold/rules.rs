@@ -73,8 +73,12 @@ pub(super) fn with_next(
         bias,
         residual,
     } = at.operands;
-    let operands = [a, b, c, bias, residual, at.alpha, at.beta].into_iter();
+    let operands = [a, b, c, bias, residual, at.alpha, at.beta, at.norm].into_iter();
     let operands = operands.filter(|&address| address != 0);
+    // Nothing comes after a gate.
+    if problem.epilogue.gated {
+        return Err(Obstacle::Order);
+    }
 
     let own = chain.memory(d, from).filter(|own| chain.frees(own));
     let own = own.ok_or(Obstacle::Kept)?;

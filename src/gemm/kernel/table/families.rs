@@ -37,6 +37,7 @@ pub(super) const PRODUCTION: KernelSpec = KernelSpec {
     dynamic_shared: 0,
     grid: Grid::Units,
     epilogue: EpilogueSupport::Fused,
+    fused: false,
     split_k: SplitK::Never,
     partial_sums: 1,
     tma_boxes: None,
@@ -456,6 +457,18 @@ pub(super) const fn stream(
             ..Needs::ANY
         },
         ..gemv(name, [bm, bn], warps)
+    }
+}
+
+/// The same with a norm of the rows and gated columns inside, at the costs of the kernel without.
+pub(super) const fn fused(name: &'static str, costs: &'static str, of: KernelSpec) -> KernelSpec {
+    KernelSpec {
+        name,
+        summary: "the same with a norm of A's rows and gated columns",
+        costs_of: Some(costs),
+        fused: true,
+        may_spill_on: &[],
+        ..of
     }
 }
 

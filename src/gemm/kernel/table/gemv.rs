@@ -1,7 +1,7 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, stream};
+use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, stream};
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
 use crate::gemm::operands::DType::F32;
 
@@ -32,6 +32,12 @@ pub(super) const ROWS: &[KernelSpec] = &[
     // name, type, [BM, BN, BK], warps, blocks a multiprocessor
     stream("gemv_stream_m1_k1024", F32, [1, 4, 1024], 4, 4).spills(&[90]),
     stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
+
+    // name, that of the kernel without norm and gated columns, and it
+    fused("gemv_fused_dot_m1",   "gemv_dot_m1",          dot_rows("", [1, 2, 1536], 6)).spills(&[90]),
+    fused("gemv_fused_dot_m2",   "gemv_dot_m2",          dot_rows("", [2, 2, 1024], 4)),
+    fused("gemv_fused_m1_k1024", "gemv_stream_m1_k1024", stream("", F32, [1, 4, 1024], 4, 4)),
+    fused("gemv_fused_m1_k2048", "gemv_stream_m1_k2048", stream("", F32, [1, 4, 2048], 8, 2)),
 
     // name, [BM, BN], lanes along k and rows, warps
     at_once("few_rows_16x8",  [16, 8],  [8, 2], 4),

@@ -4,6 +4,7 @@ use super::{bytes, likeliest, FixedLlama, Heads, Layer};
 use crate::decode::parts::Part;
 use crate::weights::random_input;
 use candle_core::{bail, Module, Result, Tensor};
+use candle_sgemm::blocks::LayerNorm;
 use std::rc::Rc;
 
 type OfModel = Box<dyn Fn(&FixedLlama) -> Result<Tensor>>;
@@ -56,6 +57,7 @@ impl FixedLlama {
                 }),
             }
         };
+        let of_norm = |norm: Option<&LayerNorm>| norm.map_or(0, |norm| bytes(norm.weight()));
         let (at, token) = (position.clone(), position.zeros_like()?);
         let x = Rc::new(x);
         let with_x = |run: fn(&Layer, &Tensor) -> Result<Tensor>| -> OfLayer {
@@ -69,13 +71,8 @@ impl FixedLlama {
                 Box::new(move |model| model.words.forward(&token)),
             ),
             each(
-                "norm",
-                &|layer| bytes(layer.norm.weight()),
-                with_x(|layer, x| layer.norm.forward(x)),
-            ),
-            each(
-                "queries, keys, values",
-                &|layer| bytes(layer.qkv.weight()),
+                "norm, queries, keys, values",
+                &|layer| bytes(layer.qkv.weight()) + of_norm(layer.qkv.norm()),
                 with_x(|layer, x| layer.qkv.forward(x)),
             ),
             each(
@@ -94,30 +91,17 @@ impl FixedLlama {
                 Box::new(move |_, layer| layer.output.forward_residual(&context, &x))
             }),
             each(
-                "norm",
-                &|layer| bytes(layer.mlp_norm.weight()),
-                with_x(|layer, x| layer.mlp_norm.forward(x)),
+                "norm, gate, up",
+                &|layer| bytes(layer.mlp.gate().weight()) + bytes(layer.mlp.up().weight()) + of_norm(layer.mlp.norm()),
+                with_x(|layer, x| layer.mlp.hidden(x)),
             ),
-            each(
-                "gate",
-                &|layer| bytes(layer.mlp.gate().weight()),
-                with_x(|layer, x| layer.mlp.gate().forward(x)),
-            ),
-            each("up", &|layer| bytes(layer.mlp.up().weight()), {
-                let (x, hidden) = (x.clone(), hidden.clone());
-                Box::new(move |_, layer| layer.mlp.up().forward_gated(&x, &hidden))
-            }),
             each("down", &|layer| bytes(layer.mlp.down().weight()), {
                 let x = x.clone();
                 Box::new(move |_, layer| layer.mlp.down().forward_residual(&hidden, &x))
             }),
-            once("norm", bytes(self.norm.weight()), {
-                let x = x.clone();
-                Box::new(move |model| model.norm.forward(&x))
-            }),
             once(
-                "head",
-                bytes(self.head.weight()),
+                "norm, head",
+                bytes(self.head.weight()) + of_norm(self.head.norm()),
                 Box::new(move |model| model.head.forward(&x)),
             ),
             once("likeliest word", 0, Box::new(move |_| likeliest(&logits))),
