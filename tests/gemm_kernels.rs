@@ -1197,6 +1197,7 @@ fn special_values_go_where_ieee_arithmetic_sends_them() {
             c: None,
             residual: None,
             bias: None,
+            norm: None,
             expected: Vec::new(),
             d_len: problem.batch() * m * n,
         };

@@ -169,7 +169,7 @@ pub struct KernelSpec {
     pub file: &'static str,
     /// What this step does, in a few words.
     pub summary: &'static str,
-    /// Another kernel whose costs it has, because they differ in the type of their elements only.
+    /// Another kernel whose costs it has, because they differ in the type of their elements, or in a norm and gates, only.
     pub costs_of: Option<&'static str>,
     /// Rung or production kernel.
     pub role: Role,
