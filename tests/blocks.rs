@@ -6,7 +6,7 @@ mod devices;
 
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 use candle_sgemm::blocks::{
-    attend, explain_attention, softmax, Attention, EncoderLayer, FeedForward, KvCache, LayerNorm, Rotation,
+    argmax, attend, explain_attention, softmax, Attention, EncoderLayer, FeedForward, KvCache, LayerNorm, Rotation,
 };
 use candle_sgemm::{matmul, Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
 use devices::{random, tolerance, worst};
@@ -29,6 +29,8 @@ on_every_device!(
     a_cache_says_what_does_not_fit,
     drawn_norms_are_those_of_fp64,
     drawn_softmaxes_are_those_of_fp64,
+    drawn_places_are_candles_on_the_cpu,
+    what_no_kernel_looks_through_is_candles,
     gradients_of_norms_are_those_of_candles_operations,
     views_and_long_rows_have_norms_too,
     layers_behind_norms_are_those_of_fp64,
@@ -848,6 +850,80 @@ fn drawn_softmaxes_are_those_of_fp64(device: &Device) -> Result<()> {
     let y = softmax(&x)?.to_vec2::<f32>()?;
     assert!(y[..3].iter().flatten().all(|x| x.is_nan()), "{y:?}");
     assert!(y[3].iter().all(|x| (x - 1.0 / 3.0).abs() < 1e-6), "{y:?}");
+    Ok(())
+}
+
+/// The same tensor on the CPU, in the order of its dimensions.
+fn on_the_cpu(x: &Tensor) -> Result<Tensor> {
+    x.to_device(&Device::Cpu)?.contiguous()
+}
+
+fn drawn_places_are_candles_on_the_cpu(device: &Device) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(13);
+    for case in 0..120 {
+        // Few rows of a vocabulary, or what norms and softmax have, too.
+        let x = match case % 3 {
+            0 => {
+                let words = [32_000, 50_257, 65_536, 131_073, 262_144][rng.random_range(0..5usize)];
+                let words = words - rng.random_range(0..3) * rng.random_range(0..100usize);
+                let rows = rng.random_range(1..4);
+                let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3usize)];
+                random(&[rows, words + 9], device)
+                    .to_dtype(dtype)?
+                    .narrow(1, rng.random_range(0..9usize), words)?
+            }
+            _ => drawn_rows(&mut rng, device)?,
+        };
+        // Of 16-bit numbers many are equal anyway.
+        let x = match rng.random_range(0..4) {
+            0 => (x * 3.0)?.round()?,
+            1 => {
+                let width = x.dim(D::Minus1)?;
+                let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 0.0, 0.0];
+                let row: Vec<f32> = (0..width)
+                    .map(|_| special[rng.random_range(0..special.len())])
+                    .collect();
+                let mut first = row.clone();
+                first[0] = 0.0;
+                let row = if rng.random() { row } else { first };
+                x.zeros_like()?
+                    .broadcast_add(&Tensor::from_vec(row, width, device)?.to_dtype(x.dtype())?)?
+            }
+            _ => x,
+        };
+        let expected = on_the_cpu(&x)?.argmax(D::Minus1)?;
+        let found = argmax(&x)?;
+        let what = format!("case {case}: {:?}, {:?}", x.layout(), x.dtype());
+        assert_eq!((found.dims(), found.dtype()), (expected.dims(), DType::U32), "{what}");
+        let numbers = |t: &Tensor| t.flatten_all()?.to_vec1::<u32>();
+        assert_eq!(numbers(&found)?, numbers(&expected)?, "{what}");
+    }
+    Ok(())
+}
+
+/// Views of several strides, other types, and what has no largest number.
+fn what_no_kernel_looks_through_is_candles(device: &Device) -> Result<()> {
+    for x in [
+        random(&[24, 10], device).t()?,
+        random(&[4, 3, 8], device).transpose(0, 1)?,
+        random(&[3, 700], device).to_dtype(DType::F64)?,
+        (random(&[5, 33], device) * 100.0)?.to_dtype(DType::I64)?,
+        random(&[7, 1], device),
+        random(&[1, 9, 33], device).broadcast_as((4, 9, 33))?,
+        random(&[300], device),
+    ] {
+        let (found, expected) = (argmax(&x)?, on_the_cpu(&x)?.argmax(D::Minus1)?);
+        assert_eq!(found.dims(), expected.dims(), "{:?}", x.layout());
+        let numbers = |t: &Tensor| t.flatten_all()?.to_vec1::<u32>();
+        assert_eq!(numbers(&found)?, numbers(&expected)?, "{:?}", x.layout());
+    }
+    // A variable's place has no gradient, with candle or with a kernel.
+    let x = Var::from_tensor(&random(&[3, 20], device))?;
+    assert!(!argmax(x.as_tensor())?.track_op());
+    for empty in [[0, 16], [16, 0]] {
+        assert!(argmax(&Tensor::zeros(&empty, DType::F32, device)?).is_err());
+    }
+    assert!(argmax(&Tensor::new(1f32, device)?).is_err());
     Ok(())
 }
 

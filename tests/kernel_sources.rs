@@ -4,6 +4,7 @@
 use candle_sgemm::attention::{self, Shape};
 use candle_sgemm::gemm::kernel::spec::{Role, SplitK, TmaBox};
 use candle_sgemm::gemm::{Access, KernelSpec, TABLE};
+use candle_sgemm::rowwise::kernels::Access;
 use candle_sgemm::rowwise::{self, RowwiseKernel};
 use candle_sgemm::transpose;
 use std::collections::{BTreeMap, BTreeSet};
@@ -468,7 +469,7 @@ fn transpositions_have_the_threads_that_their_sources_declare() {
     assert!(found.is_empty() && files.len() > 5, "{}", found.join("\n"));
 }
 
-/// Kernels for operations on rows have as many threads, rows a block and elements a row as their table says.
+/// Kernels for operations on rows have as many threads, rows a block and elements a turn as their table says.
 #[test]
 fn operations_on_rows_have_the_shapes_that_their_sources_say() {
     let Some(nvcc) = nvcc() else { return };
@@ -484,26 +485,36 @@ fn operations_on_rows_have_the_shapes_that_their_sources_say() {
             .iter()
             .position(|known| *known == kernel.dtype.name())
             .unwrap()];
-        let piece = if kernel.vectors { "kVector" } else { "kElement" };
+        let piece = match kernel.access {
+            Access::Vectors | Access::Turns => "kVector",
+            Access::Elements => "kElement",
+        };
         let shape = format!("rowwise::Shape<rowwise::Type::{dtype}, {threads}, {pieces}, rowwise::Piece::{piece}>");
         format!(
             "static_assert({shape}::ROWS == {}, \"{name}: rows of a block\");\n\
-             static_assert({threads} * {pieces} * {shape}::WIDTH == {}, \"{name}: elements of a row\");\n",
+             static_assert({threads} * {pieces} * {shape}::WIDTH == {}, \"{name}: elements of a turn\");\n",
             kernel.block_rows(),
-            kernel.max_width()
+            kernel.turn()
         )
     };
+    let blocks = format!(
+        "static_assert(kMostBlocks == {}, \"blocks of a cluster\");\n",
+        rowwise::kernels::MOST_BLOCKS
+    );
     let files: Vec<_> = rows
         .into_iter()
         .map(|(file, rows)| {
             let include = format!("#include \"{}/cuda/{file}.cu\"\n", env!("CARGO_MANIFEST_DIR"));
-            let text: String = rows.iter().map(|kernel| says(kernel)).collect();
+            let mut text: String = rows.iter().map(|kernel| says(kernel)).collect();
+            if rows.iter().any(|kernel| kernel.access == Access::Turns) {
+                text += &blocks;
+            }
             let threads = |kernel: &&RowwiseKernel| (kernel.name, kernel.block());
             (file, include + &text, rows.iter().map(threads).collect())
         })
         .collect();
     let found = complaints(&nvcc, &files);
-    assert!(found.is_empty() && files.len() == 2, "{}", found.join("\n"));
+    assert!(found.is_empty() && files.len() == 3, "{}", found.join("\n"));
 }
 
 /// What the macros of the attention kernels say of each, by the names of [`attention_facts`].

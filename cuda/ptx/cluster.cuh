@@ -75,6 +75,10 @@ __device__ __forceinline__ void store_cluster(uint32_t address, float value) {
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_cluster(uint32_t address, uint64_t value) {
+    asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(address), "l"(value) : "memory");
+}
+
 // Reads 16 bytes.
 __device__ __forceinline__ float4 load_cluster_vector(uint32_t address) {
     float4 value;

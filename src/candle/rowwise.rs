@@ -1,4 +1,4 @@
-//! Norms and softmax of tensors by one kernel each, where one takes them.
+//! Norms, softmax and argmax of tensors by one kernel each, where one takes them.
 
 use crate::rowwise::Operation;
 use candle_core::{Result, Tensor};
@@ -39,7 +39,8 @@ impl Operands<'_> {
 /// `operation` along the last dimension by one kernel, or `None` where candle is to do it: on the CPU, where a gradient is to flow, for
 /// other types and for rows that are too long.
 pub(super) fn by_one_kernel(operation: Operation, operands: Operands<'_>, epsilon: f64) -> Result<Option<Tensor>> {
-    if cfg!(not(feature = "cuda")) || operands.tracked() || !operands.fit() {
+    let differentiated = operation.has_gradient() && operands.tracked();
+    if cfg!(not(feature = "cuda")) || differentiated || !operands.fit() {
         return Ok(None);
     }
     #[cfg(feature = "cuda")]
@@ -94,7 +95,8 @@ mod cuda {
         };
         let layout = x.layout();
         let walked = RowwiseProblem::new(operation, dtype, layout.dims(), layout.stride(), 1).is_some();
-        if !is_served(x.device())? {
+        // Candle's own argmax takes any strides.
+        if !is_served(x.device())? || (!walked && operation == Operation::Argmax) {
             return Ok(None);
         }
         let gathered;
@@ -150,6 +152,15 @@ mod cuda {
                 Operation::LayerNorm => "layer-norm",
                 Operation::RmsNorm => "rms-norm",
                 Operation::Softmax => "softmax",
+                Operation::Argmax => "argmax",
+            }
+        }
+
+        /// The shape of what becomes of a tensor.
+        fn shape_of(&self, x: &Layout) -> Shape {
+            match self.operation {
+                Operation::Argmax => x.dims().split_last().map_or(&[][..], |(_, outer)| outer).into(),
+                _ => x.shape().clone(),
             }
         }
 
@@ -178,7 +189,8 @@ mod cuda {
             unsafe { launch::launch(&plan, [x, x, 0, 0], self.epsilon, stream.cu_stream()) }.map_err(Error::wrap)
         }
 
-        fn run<T: CudaDType + DeviceRepr>(&self, operands: [Option<Seen<'_>>; 3]) -> Result<(CudaStorage, Shape)> {
+        /// The operands are of type T, and the result of type Y.
+        fn run<T, Y: CudaDType + DeviceRepr>(&self, operands: [Option<Seen<'_>>; 3]) -> Result<(CudaStorage, Shape)> {
             let [Some((storage, layout)), weight, bias] = operands else {
                 bail!("{} has an operand", self.title());
             };
@@ -199,9 +211,9 @@ mod cuda {
                 address(bias, bias_start),
             ];
             let plan = self.plan(storage.dtype(), layout, &[x, weight, bias])?;
-            let shape = layout.shape().clone();
+            let shape = self.shape_of(layout);
             // SAFETY: every element is written by the launch below before anything reads it on this stream.
-            let y = unsafe { device.alloc::<T>(shape.elem_count()) };
+            let y = unsafe { device.alloc::<Y>(shape.elem_count()) };
             let mut y = y.map_err(|error| error.context(format!("allocating a result of shape {shape:?}")))?;
             {
                 let (y, _y_guard) = y.device_ptr_mut(&stream);
@@ -216,10 +228,14 @@ mod cuda {
         }
 
         fn run_typed(&self, operands: [Option<Seen<'_>>; 3]) -> Result<(CudaStorage, Shape)> {
+            let places = self.operation == Operation::Argmax;
             match operands[0].map(|(storage, _)| storage.dtype()) {
-                Some(DType::F16) => self.run::<f16>(operands),
-                Some(DType::BF16) => self.run::<bf16>(operands),
-                _ => self.run::<f32>(operands),
+                Some(DType::F16) if places => self.run::<f16, u32>(operands),
+                Some(DType::BF16) if places => self.run::<bf16, u32>(operands),
+                _ if places => self.run::<f32, u32>(operands),
+                Some(DType::F16) => self.run::<f16, f16>(operands),
+                Some(DType::BF16) => self.run::<bf16, bf16>(operands),
+                _ => self.run::<f32, f32>(operands),
             }
         }
 

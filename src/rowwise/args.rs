@@ -8,7 +8,7 @@ pub struct RowwiseArgs {
     pub x: u64,
     /// Device address of the first element of y.
     pub y: u64,
-    /// Device address of a norm's factors; 0 for a softmax.
+    /// Device address of a norm's factors, or else 0.
     pub weight: u64,
     /// Device address of what a norm adds; 0 adds nothing.
     pub bias: u64,

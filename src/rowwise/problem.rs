@@ -12,6 +12,24 @@ pub enum Operation {
     RmsNorm,
     /// `e^x / Σ e^x`.
     Softmax,
+    /// The place of the largest number, as `u32`: the first of equal ones. A NaN counts in the first place alone, and is the largest
+    /// there.
+    Argmax,
+}
+
+impl Operation {
+    /// Whether it has a gradient, though no kernel of this crate does.
+    pub const fn has_gradient(self) -> bool {
+        !matches!(self, Operation::Argmax)
+    }
+
+    /// Elements of the result that a row of so many becomes.
+    pub const fn result_width(self, width: usize) -> usize {
+        match self {
+            Operation::Argmax => 1,
+            _ => width,
+        }
+    }
 }
 
 /// An operation on the rows of a tensor. The rows of the result have no gaps between them.
@@ -19,7 +37,7 @@ pub enum Operation {
 pub struct RowwiseProblem {
     /// What is made of a row.
     pub operation: Operation,
-    /// The type of all tensors.
+    /// The type of all tensors, but for the places that an argmax finds.
     pub dtype: DType,
     /// Rows, at least 1.
     pub rows: usize,
@@ -72,7 +90,11 @@ impl RowwiseProblem {
 
     /// Bytes that are read and written.
     pub fn bytes(&self) -> f64 {
-        2.0 * self.rows as f64 * self.width as f64 * self.dtype.size() as f64
+        let result = match self.operation {
+            Operation::Argmax => size_of::<u32>(),
+            _ => self.width * self.dtype.size(),
+        };
+        self.rows as f64 * (self.width * self.dtype.size() + result) as f64
     }
 }
 
@@ -89,6 +111,7 @@ impl fmt::Display for RowwiseProblem {
             Operation::LayerNorm => "layer norm",
             Operation::RmsNorm => "RMS norm",
             Operation::Softmax => "softmax",
+            Operation::Argmax => "argmax",
         };
         write!(f, "{what} of {rows} rows of {width}, {dtype}")
     }

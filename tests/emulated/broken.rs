@@ -127,6 +127,8 @@ const FAMILIES: [Family; 24] = [
             "norm_bf16_32x8_elements",
             "softmax_f32_512x1",
             "softmax_f16_32x4",
+            "argmax_f32_256x4",
+            "argmax_bf16_32x8",
         ],
     ),
     ("transposition by TMA", Target::Hopper, &["transpose_06_tma"]),

@@ -55,11 +55,13 @@
 //! the layers' own weights through the copy, but what an optimiser then makes of those is not seen: a model that is trained
 //! builds [`Attention::from_projections`] on one variable.
 
+mod argmax;
 mod attention;
 mod cache;
 mod encoder;
 mod norm;
 
+pub use argmax::argmax;
 pub use attention::{attend, explain_attention, Attention};
 pub use cache::{KvCache, Rotation};
 pub use encoder::{EncoderLayer, FeedForward};

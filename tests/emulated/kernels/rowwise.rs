@@ -4,7 +4,9 @@ use super::attention::{bytes_of, number_of};
 use super::gemm::{number, Wrong};
 use super::ptx::{self, Target};
 use candle_sgemm::device::DeviceInfo;
+use candle_sgemm::gemm::operands::DType;
 use candle_sgemm::rowwise::args::RowwiseArgs;
+use candle_sgemm::rowwise::kernels::Access;
 use candle_sgemm::rowwise::{Operation, RowwiseKernel, RowwisePlan, RowwiseProblem};
 use ptx_emulator::{run, Launch, Memory, Module, Param, Report, Schedule, Use, Watch};
 use rand::rngs::StdRng;
@@ -13,6 +15,32 @@ use rand::{Rng, RngCore, SeedableRng};
 fn argument_bytes(args: &RowwiseArgs) -> Vec<u8> {
     // SAFETY: `repr(C)` without padding, as src/rowwise/args.rs says: every byte is initialised.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(args).cast::<u8>(), size_of::<RowwiseArgs>()) }.to_vec()
+}
+
+/// A row in which the largest number may come often, or be none that is greater than the others.
+fn row_with_equals(rng: &mut StdRng, width: usize, dtype: DType) -> Vec<f64> {
+    let few: &[f64] = match rng.random_range(0..6) {
+        0 => &[],
+        1 => &[-3.0, -2.0, -1.0, 0.0, 1.0, 2.0],
+        2 => &[0.0, -0.0],
+        3 => &[-0.0, -1.0, -f64::INFINITY, f64::NAN],
+        4 => &[f64::NEG_INFINITY, f64::NAN],
+        _ => &[f64::INFINITY, 1.0, f64::NAN],
+    };
+    let mut row: Vec<f64> = (0..width)
+        .map(|_| match few.is_empty() {
+            true => number(rng, dtype),
+            false => few[rng.random_range(0..few.len())],
+        })
+        .collect();
+    // Drawn often enough, every number comes first and last and in between by itself.
+    if rng.random() {
+        row[rng.random_range(0..width)] = [3.0, f64::INFINITY, f64::NAN][rng.random_range(0..3usize)];
+    }
+    if rng.random_bool(0.2) {
+        row[0] = f64::NAN;
+    }
+    row
 }
 
 /// An operation with its data.
@@ -39,6 +67,9 @@ impl Case {
     }
 
     fn try_draw(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
+        if kernel.access == Access::Turns {
+            return Self::try_draw_turns(rng, kernel, target, most);
+        }
         let (dtype, piece) = (kernel.dtype, kernel.piece());
         let norms = [Operation::LayerNorm, Operation::RmsNorm];
         let operation = match kernel.file.ends_with("softmax") {
@@ -61,7 +92,10 @@ impl Case {
         } else {
             piece * rng.random_range(0..3)
         };
-        let align = if kernel.vectors { 16 } else { dtype.size() as u32 };
+        let align = match kernel.access {
+            Access::Vectors => 16,
+            Access::Elements | Access::Turns => dtype.size() as u32,
+        };
         let problem = RowwiseProblem::new(operation, dtype, &[rows, width], &[width + gap, 1], align)?;
         let plan = RowwisePlan::with(kernel, &problem, &DeviceInfo { ..target.device() })?;
         let numbers = |rng: &mut StdRng, count: usize| (0..count).map(|_| number(rng, dtype)).collect::<Vec<_>>();
@@ -79,6 +113,41 @@ impl Case {
             weight,
             bias,
             epsilon: [1e-5, 0.5][rng.random_range(0..2usize)],
+            seed: rng.next_u64(),
+            limit: u64::MAX,
+            watch: ptx::watched(),
+        })
+    }
+
+    /// Rows of any length, from anywhere on, over one block or several: an argmax.
+    fn try_draw_turns(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
+        /// What comes in turns has to be long to have several.
+        const LONGER: usize = 4;
+        let (dtype, device) = (kernel.dtype, target.device());
+        let clusters = kernel.clusters(&device);
+        let cluster = clusters[rng.random_range(0..clusters.len())];
+        let turn = kernel.turn() * cluster as usize;
+        let width = match rng.random_range(0..5) {
+            0 => rng.random_range(1..=3 * kernel.piece()),
+            1 => rng.random_range(1..=1000),
+            2 => turn + rng.random_range(0..=2 * kernel.piece()) - kernel.piece(),
+            3 => rng.random_range(turn..=3 * turn),
+            _ => rng.random_range(1..=turn),
+        };
+        let rows = rng.random_range(1..=3 * kernel.block_rows() as usize);
+        if rows * width > LONGER * most {
+            return None;
+        }
+        let gap = if rng.random() { 0 } else { rng.random_range(0..20usize) };
+        let dims = [rows, width];
+        let problem = RowwiseProblem::new(Operation::Argmax, dtype, &dims, &[width + gap, 1], dtype.size() as u32)?;
+        Some(Case {
+            plan: RowwisePlan::with_cluster(kernel, &problem, cluster, &device)?,
+            target,
+            x: (0..rows).flat_map(|_| row_with_equals(rng, width, dtype)).collect(),
+            weight: Vec::new(),
+            bias: None,
+            epsilon: 0.0,
             seed: rng.next_u64(),
             limit: u64::MAX,
             watch: ptx::watched(),
@@ -116,6 +185,16 @@ impl Case {
                         false => (weight / sum, weight / sum * error),
                     }));
                 }
+                // As candle's on the CPU: a number replaces one that it is greater than.
+                Operation::Argmax => {
+                    let (mut place, mut largest) = (0, row[0]);
+                    for (i, &x) in row.iter().enumerate() {
+                        if largest < x {
+                            (place, largest) = (i, x);
+                        }
+                    }
+                    out.push((place as f64, 0.0));
+                }
                 Operation::LayerNorm | Operation::RmsNorm => {
                     let mean = match problem.operation {
                         Operation::LayerNorm => row.iter().sum::<f64>() / width as f64,
@@ -134,6 +213,9 @@ impl Case {
                 }
             }
         }
+        if problem.operation == Operation::Argmax {
+            return out;
+        }
         let (roundoff, least) = (problem.dtype.unit_roundoff(), 1e-7);
         out.into_iter()
             .map(|(x, bound)| (x, bound + roundoff * x.abs() * 1.01 + least))
@@ -146,15 +228,17 @@ impl Case {
         const PADDING: usize = 16;
         let (plan, dtype) = (&self.plan, self.plan.kernel.dtype);
         let (problem, element) = (&plan.problem, dtype.size());
+        let places = problem.operation == Operation::Argmax;
+        let result_element = if places { size_of::<u32>() } else { element };
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let resident = rng.random_range(0..8usize);
         let mut memory = Memory::new();
         let expected = self.reference();
-        let size = expected.len() * element;
+        let size = expected.len() * result_element;
         // What no vectors are read from may start anywhere.
-        let mut offset = || match plan.kernel.vectors {
-            true => 0,
-            false => rng.random_range(0..8usize),
+        let mut offset = || match plan.kernel.access {
+            Access::Vectors => 0,
+            Access::Elements | Access::Turns => rng.random_range(0..8usize),
         };
         let mut upload = |numbers: &[f64], run: usize, stride: usize| {
             let first = offset();
@@ -174,18 +258,19 @@ impl Case {
         };
         let x = upload(&self.x, problem.width, problem.x_stride);
         let (weight, bias) = match problem.operation {
-            Operation::Softmax => (0, 0),
-            _ => (
+            Operation::Softmax | Operation::Argmax => (0, 0),
+            Operation::LayerNorm | Operation::RmsNorm => (
                 upload(&self.weight, problem.width, problem.width),
                 self.bias
                     .as_ref()
                     .map_or(0, |bias| upload(bias, problem.width, problem.width)),
             ),
         };
-        let y = memory.reserve(size + PADDING * element);
+        let y = memory.reserve(size + PADDING * result_element);
         let args = plan.args([x, y, weight, bias], self.epsilon);
         let mut launch =
             Launch::new(plan.kernel.name, plan.blocks, plan.kernel.block()).param(Param::Bytes(argument_bytes(&args)));
+        launch.cluster = [plan.cluster, 1, 1];
         launch.early = self.target.starts_early();
         launch.limit = self.limit;
         launch.coverage = true;
@@ -193,15 +278,18 @@ impl Case {
         launch.resident = 1 + resident;
         let report = run(module, &launch, &mut memory, schedule)?;
         if let Some(address) = memory.first_unwritten(y, size) {
-            let at = (address - y) / element as u64;
+            let at = (address - y) / result_element as u64;
             return Err(Wrong::Result(format!("number {at} of the result was not written")));
         }
         if memory.first_unwritten(y + size as u64, 1).is_none() {
             return Err(Wrong::Result("a byte behind the result was written".to_string()));
         }
         let found = memory.read(y, size).unwrap_or_default().to_vec();
-        for (i, (bytes, &(expected, bound))) in found.chunks(element).zip(&expected).enumerate() {
-            let found = number_of(bytes, dtype);
+        for (i, (bytes, &(expected, bound))) in found.chunks(result_element).zip(&expected).enumerate() {
+            let found = match places {
+                true => u32::from_le_bytes(bytes.try_into().expect("four bytes")).into(),
+                false => number_of(bytes, dtype),
+            };
             let same = found == expected || found.is_nan() && expected.is_nan() || (found - expected).abs() <= bound;
             if !same {
                 return Err(Wrong::Result(format!(

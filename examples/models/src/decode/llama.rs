@@ -8,14 +8,15 @@
 //! | norm, gate, up | one product, with activation and multiplication inside | a kernel, two products, two kernels |
 //! | down | residual inside the product | product, addition |
 //! | norm, words | one product | a kernel, a product |
+//! | the likeliest word | one kernel: `blocks::argmax` | a kernel |
 //!
 //! Every operation has the same shape whatever the position, which is a tensor that the attention reads on the device.
 
 pub(in crate::decode) mod parts;
 
-use candle_core::{bail, DType, Device, Module, Result, Tensor, D};
+use candle_core::{bail, DType, Device, Module, Result, Tensor};
 use candle_nn::{embedding, Embedding, VarBuilder};
-use candle_sgemm::blocks::{rms_norm, KvCache, LayerNorm, Rotation};
+use candle_sgemm::blocks::{argmax, rms_norm, KvCache, LayerNorm, Rotation};
 use candle_sgemm::{Activation, GatedMlp, Gemm, Linear};
 use candle_transformers::models::llama::Config;
 
@@ -153,7 +154,7 @@ impl FixedLlama {
             x = layer.mlp.forward_residual(&x, &x)?;
         }
         let logits = self.head.forward(&x)?;
-        let likeliest = likeliest(&logits)?;
+        let likeliest = argmax(&logits)?;
         Ok((logits, likeliest))
     }
 }
@@ -220,18 +221,4 @@ fn rotation(config: &Config, width: usize, positions: usize, dtype: DType, devic
     let positions = Tensor::arange(0, positions as u32, device)?.to_dtype(DType::F32)?;
     let angles = positions.unsqueeze(1)?.matmul(&turns)?;
     Rotation::new(&angles.cos()?.to_dtype(dtype)?, &angles.sin()?.to_dtype(dtype)?)
-}
-
-/// The first of the largest numbers of a row (1, count). A row by itself keeps one multiprocessor busy; in parts, every part has one.
-fn likeliest(logits: &Tensor) -> Result<Tensor> {
-    /// Numbers of a part.
-    const PART: usize = 256;
-    let count = logits.dim(1)?;
-    if count % PART != 0 {
-        return logits.argmax(D::Minus1);
-    }
-    let parts = logits.reshape((count / PART, PART))?;
-    let best = parts.max(D::Minus1)?.argmax_keepdim(0)?;
-    let within = parts.argmax(D::Minus1)?.gather(&best, 0)?;
-    best.affine(PART as f64, 0.0)? + within
 }

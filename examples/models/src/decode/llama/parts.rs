@@ -1,6 +1,6 @@
 //! The operations of a step by kind, each by itself.
 
-use super::{bytes, likeliest, FixedLlama, Heads, Layer};
+use super::{argmax, bytes, FixedLlama, Heads, Layer};
 use crate::decode::parts::Part;
 use crate::weights::random_input;
 use candle_core::{bail, Module, Result, Tensor};
@@ -104,7 +104,7 @@ impl FixedLlama {
                 bytes(self.head.weight()) + of_norm(self.head.norm()),
                 Box::new(move |model| model.head.forward(&x)),
             ),
-            once("likeliest word", 0, Box::new(move |_| likeliest(&logits))),
+            once("likeliest word", 0, Box::new(move |_| argmax(&logits))),
         ])
     }
 }
