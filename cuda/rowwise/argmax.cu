@@ -157,12 +157,11 @@ __device__ __forceinline__ void argmax(const RowwiseArgs& args) {
         if (lane == 0) send_to_first(&parts[rank * SHAPE::WARPS + warp], found);
         if (blocks > 1) {
             arrive();
-            if (rank != 0 || warp != 0) return;
             wait();
         } else {
             __syncthreads();
-            if (warp != 0) return;
         }
+        if (rank != 0 || warp != 0) return;
         found = 0;
 #pragma unroll
         for (int part = 0; part < kParts; part += kWarp) {
