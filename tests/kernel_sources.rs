@@ -4,7 +4,7 @@
 use candle_sgemm::attention::{self, Shape};
 use candle_sgemm::gemm::kernel::spec::{Role, SplitK, TmaBox};
 use candle_sgemm::gemm::{Access, KernelSpec, TABLE};
-use candle_sgemm::rowwise::kernels::Access;
+use candle_sgemm::rowwise::kernels::Reading;
 use candle_sgemm::rowwise::{self, RowwiseKernel};
 use candle_sgemm::transpose;
 use std::collections::{BTreeMap, BTreeSet};
@@ -485,9 +485,9 @@ fn operations_on_rows_have_the_shapes_that_their_sources_say() {
             .iter()
             .position(|known| *known == kernel.dtype.name())
             .unwrap()];
-        let piece = match kernel.access {
-            Access::Vectors | Access::Turns => "kVector",
-            Access::Elements => "kElement",
+        let piece = match kernel.reading {
+            Reading::Vectors | Reading::Turns => "kVector",
+            Reading::Elements => "kElement",
         };
         let shape = format!("rowwise::Shape<rowwise::Type::{dtype}, {threads}, {pieces}, rowwise::Piece::{piece}>");
         format!(
@@ -506,7 +506,7 @@ fn operations_on_rows_have_the_shapes_that_their_sources_say() {
         .map(|(file, rows)| {
             let include = format!("#include \"{}/cuda/{file}.cu\"\n", env!("CARGO_MANIFEST_DIR"));
             let mut text: String = rows.iter().map(|kernel| says(kernel)).collect();
-            if rows.iter().any(|kernel| kernel.access == Access::Turns) {
+            if rows.iter().any(|kernel| kernel.reading == Reading::Turns) {
                 text += &blocks;
             }
             let threads = |kernel: &&RowwiseKernel| (kernel.name, kernel.block());

@@ -17,7 +17,7 @@ const LONGEST_ROW: usize = 1 << 30;
 
 /// How a row comes to its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum Reading {
     /// Whole, in pieces of 16 bytes, on which it starts and of which it is a whole number.
     Vectors,
     /// Whole, in pieces of one element.
@@ -40,15 +40,15 @@ pub struct RowwiseKernel {
     /// Pieces of a row that a thread has at a time.
     pub pieces: u32,
     /// How these come to it.
-    pub access: Access,
+    pub reading: Reading,
 }
 
 impl RowwiseKernel {
     /// Elements of a piece.
     pub const fn piece(&self) -> usize {
-        match self.access {
-            Access::Vectors | Access::Turns => VECTOR_BYTES / self.dtype.size(),
-            Access::Elements => 1,
+        match self.reading {
+            Reading::Vectors | Reading::Turns => VECTOR_BYTES / self.dtype.size(),
+            Reading::Elements => 1,
         }
     }
 
@@ -59,16 +59,16 @@ impl RowwiseKernel {
 
     /// The most elements of a row.
     pub const fn max_width(&self) -> usize {
-        match self.access {
-            Access::Turns => LONGEST_ROW,
-            Access::Vectors | Access::Elements => self.turn(),
+        match self.reading {
+            Reading::Turns => LONGEST_ROW,
+            Reading::Vectors | Reading::Elements => self.turn(),
         }
     }
 
     /// Blocks that can share a row, each a power of two.
     pub const fn clusters(&self, device: &DeviceInfo) -> &'static [u32] {
-        match self.access {
-            Access::Turns if self.threads > WARP && device.has_clusters() => &[1, 2, 4, MOST_BLOCKS],
+        match self.reading {
+            Reading::Turns if self.threads > WARP && device.has_clusters() => &[1, 2, 4, MOST_BLOCKS],
             _ => &[1],
         }
     }
@@ -94,7 +94,7 @@ impl RowwiseKernel {
             && self.file == file_of(problem.operation)
             && self.dtype == problem.dtype
             && problem.width <= self.max_width()
-            && (self.access != Access::Vectors || problem.has_vectors())
+            && (self.reading != Reading::Vectors || problem.has_vectors())
     }
 }
 
@@ -113,7 +113,7 @@ const fn row(
     dtype: DType,
     threads: u32,
     pieces: u32,
-    access: Access,
+    reading: Reading,
 ) -> RowwiseKernel {
     RowwiseKernel {
         name,
@@ -121,7 +121,7 @@ const fn row(
         dtype,
         threads,
         pieces,
-        access,
+        reading,
     }
 }
 
@@ -129,17 +129,17 @@ const fn row(
 macro_rules! shapes {
     ($name:literal, $operation:expr, $dtype:expr) => {
         &[
-            row(concat!($name, "_32x4"), $operation, $dtype, 32, 4, Access::Vectors),
-            row(concat!($name, "_128x4"), $operation, $dtype, 128, 4, Access::Vectors),
-            row(concat!($name, "_512x1"), $operation, $dtype, 512, 1, Access::Vectors),
-            row(concat!($name, "_512x4"), $operation, $dtype, 512, 4, Access::Vectors),
+            row(concat!($name, "_32x4"), $operation, $dtype, 32, 4, Reading::Vectors),
+            row(concat!($name, "_128x4"), $operation, $dtype, 128, 4, Reading::Vectors),
+            row(concat!($name, "_512x1"), $operation, $dtype, 512, 1, Reading::Vectors),
+            row(concat!($name, "_512x4"), $operation, $dtype, 512, 4, Reading::Vectors),
             row(
                 concat!($name, "_32x8_elements"),
                 $operation,
                 $dtype,
                 32,
                 8,
-                Access::Elements,
+                Reading::Elements,
             ),
             row(
                 concat!($name, "_128x8_elements"),
@@ -147,7 +147,7 @@ macro_rules! shapes {
                 $dtype,
                 128,
                 8,
-                Access::Elements,
+                Reading::Elements,
             ),
             row(
                 concat!($name, "_512x8_elements"),
@@ -155,7 +155,7 @@ macro_rules! shapes {
                 $dtype,
                 512,
                 8,
-                Access::Elements,
+                Reading::Elements,
             ),
         ]
     };
@@ -165,14 +165,21 @@ macro_rules! shapes {
 macro_rules! argmax_shapes {
     ($name:literal, $dtype:expr) => {
         &[
-            row(concat!($name, "_32x8"), Operation::Argmax, $dtype, 32, 8, Access::Turns),
+            row(
+                concat!($name, "_32x8"),
+                Operation::Argmax,
+                $dtype,
+                32,
+                8,
+                Reading::Turns,
+            ),
             row(
                 concat!($name, "_256x4"),
                 Operation::Argmax,
                 $dtype,
                 256,
                 4,
-                Access::Turns,
+                Reading::Turns,
             ),
             row(
                 concat!($name, "_512x8"),
@@ -180,7 +187,7 @@ macro_rules! argmax_shapes {
                 $dtype,
                 512,
                 8,
-                Access::Turns,
+                Reading::Turns,
             ),
         ]
     };

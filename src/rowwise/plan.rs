@@ -1,7 +1,7 @@
 //! Which kernel, and how many blocks.
 
 use super::args::RowwiseArgs;
-use super::kernels::{self, Access, RowwiseKernel, WARP};
+use super::kernels::{self, Reading, RowwiseKernel, WARP};
 use super::problem::{Operation, RowwiseProblem};
 use crate::device::DeviceInfo;
 use std::fmt;
@@ -118,12 +118,12 @@ impl RowwisePlan {
         };
         let barriers = if kernel.block_rows() == 1 { reductions } else { 0.0 };
         let row_us = barriers * BARRIER_US
-            + match kernel.access {
-                Access::Vectors | Access::Elements => {
+            + match kernel.reading {
+                Reading::Vectors | Reading::Elements => {
                     let pieces = problem.width.div_ceil(kernel.threads as usize * kernel.piece());
                     TRIP_US + pieces as f64 * PIECE_US
                 }
-                Access::Turns => self.turns_us(device),
+                Reading::Turns => self.turns_us(device),
             };
         let resident = (RESIDENT_THREADS / f64::from(kernel.block())).floor() * f64::from(device.sm_count);
         // Blocks begin one by one as others end.

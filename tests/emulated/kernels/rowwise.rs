@@ -6,7 +6,7 @@ use super::ptx::{self, Target};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::operands::DType;
 use candle_sgemm::rowwise::args::RowwiseArgs;
-use candle_sgemm::rowwise::kernels::Access;
+use candle_sgemm::rowwise::kernels::Reading;
 use candle_sgemm::rowwise::{Operation, RowwiseKernel, RowwisePlan, RowwiseProblem};
 use ptx_emulator::{run, Launch, Memory, Module, Param, Report, Schedule, Use, Watch};
 use rand::rngs::StdRng;
@@ -67,7 +67,7 @@ impl Case {
     }
 
     fn try_draw(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
-        if kernel.access == Access::Turns {
+        if kernel.reading == Reading::Turns {
             return Self::try_draw_turns(rng, kernel, target, most);
         }
         let (dtype, piece) = (kernel.dtype, kernel.piece());
@@ -92,9 +92,9 @@ impl Case {
         } else {
             piece * rng.random_range(0..3)
         };
-        let align = match kernel.access {
-            Access::Vectors => 16,
-            Access::Elements | Access::Turns => dtype.size() as u32,
+        let align = match kernel.reading {
+            Reading::Vectors => 16,
+            Reading::Elements | Reading::Turns => dtype.size() as u32,
         };
         let problem = RowwiseProblem::new(operation, dtype, &[rows, width], &[width + gap, 1], align)?;
         let plan = RowwisePlan::with(kernel, &problem, &DeviceInfo { ..target.device() })?;
@@ -236,9 +236,9 @@ impl Case {
         let expected = self.reference();
         let size = expected.len() * result_element;
         // What no vectors are read from may start anywhere.
-        let mut offset = || match plan.kernel.access {
-            Access::Vectors => 0,
-            Access::Elements | Access::Turns => rng.random_range(0..8usize),
+        let mut offset = || match plan.kernel.reading {
+            Reading::Vectors => 0,
+            Reading::Elements | Reading::Turns => rng.random_range(0..8usize),
         };
         let mut upload = |numbers: &[f64], run: usize, stride: usize| {
             let first = offset();
