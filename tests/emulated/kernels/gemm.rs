@@ -5,7 +5,7 @@ use super::reference::{element, gated_element, normed, place, walk, Terms};
 use super::transpositions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, Grid, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
 use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
@@ -521,6 +521,11 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
             _ => {}
         }
         m = m.min(limit(spec.needs.max_m));
+    }
+    // Blocks that stay gather the sums of many lines before they store: some have so many, and then more.
+    const MANY: f64 = 0.4;
+    if spec.grid == Grid::Persistent && spec.needs.max_m > 0 && rng.random_bool(MANY) {
+        n = rng.random_range(1..=600);
     }
     let (norms, gates) = match spec.fused {
         true => [(true, false), (false, true), (true, true)][rng.random_range(0..3usize)],
