@@ -194,6 +194,11 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     (OFF, &["line_stream::fetch_ahead<"], "likewise"),
     (
         OFF,
+        &["operands.fetch_ahead(rank);"],
+        "the L2 fetches a key more or less ahead of its time, which changes no result",
+    ),
+    (
+        OFF,
         &["if (next.group < end) fetch(next, "],
         "lines beyond the share are asked for, and not multiplied",
     ),
