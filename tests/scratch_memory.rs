@@ -14,7 +14,7 @@ use common::{in_a_fresh_process, rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
 use cudarc::driver::{result, CudaSlice, CudaStream, DevicePtr};
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rounding errors of a sum of k products, in units of ε·√k·Σ|a||b|.
 const C0: f64 = 4.0;
@@ -145,6 +145,9 @@ impl Drop for Executable {
 
 /// Runs `body` in a process of its own with the GPU's stream, if there is one; a capture there waits for no events of cudarc's.
 fn on_a_fresh_gpu(test: &str, body: impl FnOnce(Arc<CudaStream>)) {
+    // One at a time: one fills the card, and another counts what is free.
+    static GPU: Mutex<()> = Mutex::new(());
+    let _alone = GPU.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(stream) = stream_or_skip(test) else {
         return;
     };

@@ -79,7 +79,7 @@ __device__ __forceinline__ void finish_fused(const GemmArgs& args, int batch, in
     const int output = threadIdx.x * lines;
     if (output >= kOutputs) return;
     const int vector = output / LINES, line = first_line + output % LINES;
-    if (vector >= args.m || line >= args.n) return;
+    if (vector >= args.m) return;   // the last block may have a line too many, but no pair: store() leaves it out
     float factor = 1.0f;
     if (args.norm != nullptr) factor = 1.0f / sqrtf(sum_of(squares, M, vector) / static_cast<float>(args.k) + args.norm_epsilon);
     const float first = sum_of(sums, kOutputs, output) * factor;
@@ -150,6 +150,7 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     const bool vectors = PLAIN || (g.matrix_vector && g.vectors_vector);
     if (vectors) {
         const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        [[maybe_unused]] const float4 one = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
 #pragma unroll 1
         for (; k + kVector <= k_end; k += UNROLL * kStep) {
             float4 w[UNROLL][LINES];
@@ -164,12 +165,11 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
                 for (int v = 0; v < M; ++v) {
                     const float4 x = k + u * kStep + kVector <= k_end ? load_vector(vector[v] + k + u * kStep) : zero;
                     if constexpr (FUSED) {
-                        float4 weighted = x;
-                        if (norm != nullptr) {
-                            const float4 weight = k + u * kStep + kVector <= k_end ? load_vector(norm + k + u * kStep) : zero;
-                            fma4(square[v], x, x);
-                            weighted = make_float4(x.x * weight.x, x.y * weight.y, x.z * weight.z, x.w * weight.w);
-                        }
+                        // Without branches, so that all loads go ahead of the multiplications.
+                        const bool inside = norm != nullptr && k + u * kStep + kVector <= k_end;
+                        const float4 weight = inside ? load_vector(norm + k + u * kStep) : one;
+                        const float4 weighted = make_float4(x.x * weight.x, x.y * weight.y, x.z * weight.z, x.w * weight.w);
+                        fma4(square[v], x, x);
 #pragma unroll
                         for (int i = 0; i < LINES; ++i) fma4(acc[v * LINES + i], w[u][i], weighted);
                     } else {
@@ -463,7 +463,7 @@ GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true, 0)
 GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true, 0)
 GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true, 0)
 GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true, 0)
-GEMV_FUSED_DOT(gemv_fused_dot_m1, 1, 2, 6, 2, 8)
+GEMV_FUSED_DOT(gemv_fused_dot_m1, 1, 2, 6, 2, 6)
 GEMV_FUSED_DOT(gemv_fused_dot_m2, 2, 2, 4, 2, 8)
 GEMV_AXPY(gemv_axpy_m1, 1, 8, 16, 4, false)
 GEMV_AXPY(gemv_axpy_m2, 2, 8, 16, 4, false)

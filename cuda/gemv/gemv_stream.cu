@@ -113,26 +113,41 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
     float sum[SHAPE::SUMS];
     const auto use = [&](const line_stream::Place& place, const typename SHAPE::Weights& weights) {
         if (slabs > 1 || place.group == share.first) {
+            // Without branches between them, all loads go ahead of what is made of them.
+            [[maybe_unused]] Vector norm_weight[LOADS];
+            if constexpr (FUSED) {
+#pragma unroll
+                for (int j = 0; j < LOADS; ++j) {
+                    const int k = place.slab * SHAPE::SLAB_K + thread_k + j * SHAPE::LOAD_K;
+                    norm_weight[j] = norm != nullptr && k < whole_k ? __ldg(reinterpret_cast<const Vector*>(norm + k)) : Vector{};
+                }
+            }
 #pragma unroll
             for (int row = 0; row < ROWS; ++row)
 #pragma unroll
                 for (int j = 0; j < LOADS; ++j) {
                     const int k = place.slab * SHAPE::SLAB_K + thread_k + j * SHAPE::LOAD_K;
                     const Vector own = k < whole_k ? __ldg(reinterpret_cast<const Vector*>(line_stream::row_of<Element>(args, row) + k)) : Vector{};
-                    if constexpr (FUSED) {
-                        Type::widen(own, x[row][j]);
-                        if (norm == nullptr) continue;
-                        float weight[VECTOR];
-                        Type::widen(k < whole_k ? __ldg(reinterpret_cast<const Vector*>(norm + k)) : Vector{}, weight);
+                    if constexpr (FUSED) Type::widen(own, x[row][j]);
+                    else x[row][j] = own;
+                }
+            if constexpr (FUSED) {
+                if (norm != nullptr) {
 #pragma unroll
-                        for (int e = 0; e < VECTOR; ++e) {
-                            if (place.group == share.first) square[row] = fmaf(x[row][j][e], x[row][j][e], square[row]);
-                            x[row][j][e] *= weight[e];
-                        }
-                    } else {
-                        x[row][j] = own;
+                    for (int j = 0; j < LOADS; ++j) {
+                        float weight[VECTOR];
+                        Type::widen(norm_weight[j], weight);
+#pragma unroll
+                        for (int row = 0; row < ROWS; ++row)
+#pragma unroll
+                            for (int e = 0; e < VECTOR; ++e) {
+                                float& element = x[row][j][e];
+                                if (place.group == share.first) square[row] = fmaf(element, element, square[row]);
+                                element *= weight[e];
+                            }
                     }
                 }
+            }
         }
         if (place.slab == 0) {
 #pragma unroll

@@ -152,10 +152,10 @@ impl Linear {
     /// use candle_sgemm::{blocks::LayerNorm, Linear};
     ///
     /// let norm = LayerNorm::new(Tensor::ones(2, DType::F32, &Device::Cpu)?, None, 0.0).without_mean();
-    /// let weight = Tensor::new(&[[1f32, 0.], [1., 1.]], &Device::Cpu)?;
+    /// let weight = Tensor::new(&[[1f32, 0.], [3., 1.]], &Device::Cpu)?;
     /// let layer = Linear::new(weight, None).with_norm(norm);
-    /// let y = layer.forward(&Tensor::new(&[[7f32, -1.]], &Device::Cpu)?)?; // the root of the mean square is 5
-    /// assert_eq!(y.to_vec2::<f32>()?, [[1.4, 1.2]]);
+    /// let y = layer.forward(&Tensor::new(&[[2f32, -2.]], &Device::Cpu)?)?; // the norm makes 1 and -1 of them
+    /// assert_eq!(y.to_vec2::<f32>()?, [[1., 2.]]);
     /// # Ok::<(), candle_core::Error>(())
     /// ```
     pub fn with_norm(self, norm: LayerNorm) -> Self {

@@ -87,7 +87,11 @@ const FAMILIES: [Family; 24] = [
             "gemv_stream_m1_k1024",
         ],
     ),
-    ("norms and gates inside", Target::Hopper, &["gemv_fused_dot_m2"]),
+    (
+        "norms and gates inside",
+        Target::Hopper,
+        &["gemv_fused_dot_m2", "gemv_fused_m1_k1024"],
+    ),
     ("few rows", Target::Hopper, &["few_rows_16x8", "few_rows_16x12"]),
     (
         "mma.sync",

@@ -186,6 +186,22 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
         &["all = fmaxf(all, __shfl_xor_sync(kWholeWarp, all, bit));"],
         "one more exchange: a larger base scales weights and their sum alike",
     ),
+    (
+        "index off by one",
+        &["line_stream::fetch_ahead<"],
+        "the L2 fetches another line ahead of its time, which changes no result",
+    ),
+    (OFF, &["line_stream::fetch_ahead<"], "likewise"),
+    (
+        OFF,
+        &["operands.fetch_ahead(rank);"],
+        "the L2 fetches a key more or less ahead of its time, which changes no result",
+    ),
+    (
+        OFF,
+        &["if (next.group < end) fetch(next, "],
+        "lines beyond the share are asked for, and not multiplied",
+    ),
 ];
 
 /// A file's PTX with one of its kernels alone.

@@ -5,7 +5,7 @@ use super::reference::{element, gated_element, normed, place, walk, Terms};
 use super::transpositions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, Grid, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
 use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
@@ -522,6 +522,11 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         }
         m = m.min(limit(spec.needs.max_m));
     }
+    // Blocks that stay gather the sums of many lines before they store: some have so many, and then more.
+    const MANY: f64 = 0.4;
+    if spec.grid == Grid::Persistent && spec.needs.max_m > 0 && rng.random_bool(MANY) {
+        n = rng.random_range(1..=600);
+    }
     let (norms, gates) = match spec.fused {
         true => [(true, false), (false, true), (true, true)][rng.random_range(0..3usize)],
         false => (false, false),
@@ -671,7 +676,9 @@ pub fn draw(
             continue;
         };
         // Operands that the planner would have repacked, for kernels that read them otherwise not at all or slowly.
-        if !deep && rng.random_bool(REPACKED) {
+        // Large ones are moved by kernels that read whole vectors of the gaps between rows, which count as uninitialised here.
+        let many = spec.grid == Grid::Persistent && spec.needs.max_m > 0 && problem.n > 2 * spec.tile.bn as usize + 5;
+        if !deep && !many && rng.random_bool(REPACKED) {
             let plans: Vec<Plan> = Plan::candidates(&folded, &device, Costs::built_in(&device))
                 .filter(|plan| plan.kernel.name == spec.name && plan.is_repacked())
                 .collect();

@@ -164,8 +164,9 @@ const fn fused(
     costs: &'static str,
     tile: [u32; 3],
     blocks: [u32; 2],
+    spills_on: &'static [u32],
 ) -> KernelSpec {
-    families::fused(name, costs, stream(name, costs, dtype, tile, blocks))
+    families::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
 }
 
 /// Both types of a family's kernels. The costs are those of the second.
@@ -213,9 +214,9 @@ both! { F16, BF16,
     stream("gemv_stream", "m1_k2048", [1, 4, 2048], [4, 4]),
     stream("gemv_stream", "m1_k4096", [1, 2, 4096], [8, 3]),
     stream("gemv_stream", "m2_k2048", [2, 4, 2048], [4, 3]),
-    // whose costs, tile, warps and blocks a multiprocessor
-    fused("gemv_fused", "m1_k1024", "gemv_stream_bf16_m1_k1024", [1, 4, 1024], [4, 5]),
-    fused("gemv_fused", "m1_k2048", "gemv_stream_bf16_m1_k2048", [1, 4, 2048], [4, 4]),
-    fused("gemv_fused", "m1_k4096", "gemv_stream_bf16_m1_k4096", [1, 2, 4096], [8, 3]),
-    fused("gemv_fused", "m2_k2048", "gemv_stream_bf16_m2_k2048", [2, 4, 2048], [4, 3]),
+    // whose costs, tile, warps and blocks a multiprocessor, where it may spill
+    fused("gemv_fused", "m1_k1024", "gemv_stream_bf16_m1_k1024", [1, 4, 1024], [4, 5], &[]),
+    fused("gemv_fused", "m1_k2048", "gemv_stream_bf16_m1_k2048", [1, 4, 2048], [4, 4], &[]),
+    fused("gemv_fused", "m1_k4096", "gemv_stream_bf16_m1_k4096", [1, 2, 4096], [8, 3], &[80, 86, 89, 120]),
+    fused("gemv_fused", "m2_k2048", "gemv_stream_bf16_m2_k2048", [2, 4, 2048], [4, 3], &[]),
 }
