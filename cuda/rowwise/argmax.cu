@@ -3,8 +3,9 @@
 // A decoder looks for the likeliest word in one row of 32000 numbers or more, which the product before has just written: 128 KB in FP32,
 // in the L2. A multiprocessor gets 64 bytes a clock from there, so one block would take 1.0 µs for that, and the blocks of a cluster
 // share a long row: a piece of it, 16 bytes a thread, begins with the first block and ends with the last. A thread asks for PIECES
-// pieces at once, 512 KB in eight blocks, so a vocabulary of 131072 words is one trip to memory; longer rows come in turns. Short rows
-// have a warp each.
+// pieces at once: 128 KB in eight blocks of 256 threads with four pieces each, 512 KB in blocks of 512 with eight, which also look at
+// more in vain where a row is shorter. So a vocabulary of 131072 words is one trip to memory; longer rows come in turns. Short rows have
+// a warp each.
 //
 // A warp sends what it has found to the first block, whose first warp looks at all of them after one barrier of the cluster. The barrier
 // that says that the first block is there to be written to is begun before the row is asked for.

@@ -1,5 +1,5 @@
-//! Operations on rows, norms, softmax and argmax, as one kernel each: [`problem`] says what is asked, [`kernels`] what there is, [`plan`] which
-//! of them is taken, and `launch` (with the feature `cuda`) does it.
+//! Operations on rows, norms, softmax and argmax, as one kernel each: [`problem`] says what is asked, [`kernels`] what there is,
+//! [`plan`] which of them is taken, and `launch` (with the feature `cuda`) does it.
 
 pub mod args;
 pub mod kernels;
