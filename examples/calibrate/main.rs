@@ -44,8 +44,8 @@ struct Arguments {
     /// Types of the elements, with commas. Types of 16 bits have the same costs: one of them is enough
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16")]
     dtype: Vec<DType>,
-    /// Fit to so many drawn shapes of each type
-    #[arg(long, default_value_t = 400)]
+    /// Fit to so many drawn shapes of each type, as far as there is time
+    #[arg(long, default_value_t = 1600)]
     fit: usize,
     /// Judge on so many other drawn shapes of each type, beside the grid of `ladder --grid`
     #[arg(long, default_value_t = 200)]
@@ -53,7 +53,8 @@ struct Arguments {
     /// Draws other shapes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave out plans that are predicted to be so many times slower than the best (of large products, half of that)
+    /// Leave out plans that are predicted to be so many times slower than the best (of large products, half of that; 1.5 at most for
+    /// shapes to fit to, on a GPU that the built-in costs were fitted on)
     #[arg(long, default_value_t = 4.0)]
     within: f64,
     /// Leave out kernels whose names contain one of these, with commas; `hopper`: those for compute capability 9.0 alone, and

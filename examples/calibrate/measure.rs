@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 const SHARES: [(List, f64); 3] = [(List::HeldOut, 0.25), (List::Grid, 0.3), (List::Fit, 0.45)];
 /// Times as many plans are candidates of a product in FP32, at three precisions, as of one in 16 bits.
 const SHARE_OF_F32: f64 = 3.0;
+/// Of a GPU that the built-in costs were fitted on, plans that are predicted to take longer than this many times the best are nothing to fit
+/// to: without the four fifths of all plans that are further off, choices among other shapes are better, and in their time other shapes
+/// can be measured.
+const NEAR_ENOUGH_TO_FIT: f64 = 1.5;
 /// Storages start on a multiple of this, in bytes.
 const STORAGE_BYTES: usize = 256;
 /// Products whose best plan is predicted to take longer, in µs, are large: few plans of them are measured.
@@ -65,6 +69,7 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
     let share_of = |dtype: DType| if dtype == DType::F32 { SHARE_OF_F32 } else { 1.0 };
     let shares: f64 = arguments.dtype.iter().map(|&dtype| share_of(dtype)).sum();
     let mut room = Room::new(&gpu)?;
+    let known = costs.gpu == recording.gpu;
     for &dtype in &arguments.dtype {
         room.fill(dtype)?;
         for (list, share) in SHARES {
@@ -72,6 +77,10 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
                 List::Fit => to_fit(arguments.shapes.as_deref(), arguments.fit, 2 * arguments.seed, dtype)?,
                 List::HeldOut => drawn(arguments.held_out, 2 * arguments.seed + 1, dtype)?,
                 List::Grid => shuffled_grid(dtype)?,
+            };
+            let within = match list {
+                List::Fit if known => arguments.within.min(NEAR_ENOUGH_TO_FIT),
+                _ => arguments.within,
             };
             until += share * arguments.seconds * share_of(dtype) / shares;
             let end = begun + Duration::from_secs_f64(until);
@@ -95,7 +104,7 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
                     subjects.len(),
                     subject.name
                 ));
-                let plans = measure(&room, subject, &costs, arguments).with_context(|| subject.name.clone())?;
+                let plans = measure(&room, subject, &costs, within, arguments).with_context(|| subject.name.clone())?;
                 recording.shapes.push(Shape::new(list, subject, plans));
             }
         }
@@ -219,7 +228,7 @@ impl<'a> Room<'a> {
 }
 
 /// The times of the plans of a subject.
-fn measure(room: &Room, subject: &Subject, costs: &Costs, arguments: &Arguments) -> Result<Vec<Timed>> {
+fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments: &Arguments) -> Result<Vec<Timed>> {
     let gpu = room.gpu;
     let (problem, device) = (subject.problem, gpu.context.info());
     let guessed = |plan: &Plan| !Costs::built_in(device).kernels.contains_key(plan.kernel.costs_name());
@@ -230,9 +239,9 @@ fn measure(room: &Room, subject: &Subject, costs: &Costs, arguments: &Arguments)
     plans.retain(|plan| {
         let best = best[class(plan)];
         let within = if best > LARGE_US {
-            (arguments.within / 2.0).max(1.2)
+            (within / 2.0).max(1.2)
         } else {
-            arguments.within
+            within
         };
         plan.predicted_us <= within * best || guessed(plan)
     });
