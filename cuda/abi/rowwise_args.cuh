@@ -1,8 +1,8 @@
 // The one argument that every row-wise kernel of this crate takes, by value.
 //
 // A launch makes of every row of x one of y, of as many elements or, where a place is looked for, of one uint32_t. The elements of a row
-// are neighbours. Strides count elements, not bytes, and are 64-bit. `src/rowwise/args.rs` is the mirror of this file on the Rust side: the assertions below and the ones there
-// fail to compile when the two drift apart.
+// are neighbours. Strides count elements, not bytes, and are 64-bit. `src/rowwise/args.rs` is the mirror of this file on the Rust side:
+// the assertions below and the ones there fail to compile when the two drift apart.
 #pragma once
 
 #include <cstddef>

@@ -20,8 +20,9 @@ pub(super) struct Fused<'a> {
 }
 
 impl Fused<'_> {
-    /// By one kernel, or `None` where the caller is to do it step by step: on the CPU, where a gradient is to flow, where steps are faster, for more rows than such
-    /// a kernel takes, operands that do not start on 16 bytes, a norm with a mean or a bias, and other types.
+    /// By one kernel, or `None` where the caller is to do it step by step: on the CPU, where a gradient is to flow, where steps are
+    /// faster, for more rows than such a kernel takes, operands that do not start on 16 bytes, a norm with a mean or a bias, and
+    /// other types.
     pub fn by_one_kernel(&self, gemm: &Gemm) -> Result<Option<Tensor>> {
         #[cfg(feature = "cuda")]
         return cuda::run(self, gemm);
