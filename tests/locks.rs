@@ -7,6 +7,7 @@ mod devices;
 use candle_core::{Device, Result, Tensor, Var};
 use candle_sgemm::{Activation, Linear};
 use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const BEHIND_A_WRITER: Duration = Duration::from_millis(50);
 
 const SIZE: usize = 4;
+
+/// One test at a time: a GPU's driver takes seconds to compile candle's kernels when they are first asked for, in which other threads
+/// wait for candle's list of them, and not for a writer.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn square(device: &Device) -> Result<Var> {
     Var::rand(-1f32, 1f32, (SIZE, SIZE), device)
@@ -78,6 +86,7 @@ fn beside_a_waiting_writer<T: Send + 'static>(
 }
 
 fn a_layer_does_not_wait_for_a_writer_that_waits(device: &Device) -> Result<()> {
+    let _alone = alone();
     // What shares the residual's storage: x, the weight, the bias, or nothing.
     for shared in 0..4 {
         for gated in [false, true] {
@@ -103,6 +112,7 @@ fn a_layer_does_not_wait_for_a_writer_that_waits(device: &Device) -> Result<()> 
 
 /// Two layers whose operands are each other's residuals, and writers of both.
 fn layers_run_beside_writers(device: &Device) -> Result<()> {
+    let _alone = alone();
     const ROUNDS: Duration = Duration::from_millis(500);
     let (first, second, w) = (square(device)?, square(device)?, square(device)?);
     let (finished, outcome) = channel();

@@ -11,8 +11,6 @@
 // Rotations are FP32, of the halves of a row (x, y): x·cos − y·sin and x·sin + y·cos. The new key is rounded to the cache's type before it
 // is used, so that later steps see the same numbers; queries are rounded like it.
 //
-// The cache's first keys and values are asked for before the kernel before this one has ended.
-//
 // Needs: as attention_rows.cu; rows of a whole number of vectors in each half.
 // Predicted for 8 heads of 4 queries and 256 places: 3.7 µs, where the four kernels take 9.
 
@@ -57,16 +55,6 @@ struct StepOperands : Operands<SHAPE> {
         uint4 result;
         SHAPE::Element::store(reinterpret_cast<Stored*>(&result), x);
         return result;
-    }
-
-    // Has the L2 fetch the first keys and values of a block: most of them are there since earlier steps, in memory, for the weights of a
-    // whole model have gone through the L2 since then.
-    __device__ __forceinline__ void fetch_ahead(int rank) const {
-        const AttentionArgs& args = this->args;
-        const int key = rank * SHAPE::BLOCK_KEYS + static_cast<int>(threadIdx.x);
-        if (threadIdx.x >= SHAPE::BLOCK_KEYS || key >= args.keys) return;
-        ptx::prefetch_l2(this->key + key * args.key.row_stride, args.width * static_cast<int>(sizeof(Stored)));
-        ptx::prefetch_l2(this->value + key * args.value.row_stride, args.value_width * static_cast<int>(sizeof(Stored)));
     }
 
     __device__ __forceinline__ void begin(int first, const Place<SHAPE>& place, Turn<SHAPE>& turn, Queries& queries) {
@@ -123,8 +111,6 @@ template <typename SHAPE>
 __device__ __forceinline__ void attend_step(const AttentionStepArgs& args, typename SHAPE::Shared& shared) {
     const int blocks = blocks_of_cluster(), rank = rank_in_cluster();
     StepOperands<SHAPE> operands(args, blockIdx.x / blocks);
-    static_assert(SHAPE::BLOCK_KEYS <= kThreads, "every key of a block's first turn has a thread that asks for it");
-    operands.fetch_ahead(rank);
     ptx::wait_for_previous_kernels();
     ptx::let_next_kernel_start();
     attend<StepOperands<SHAPE>, SHAPE>(operands, blocks, rank, shared);

@@ -2,7 +2,7 @@
 
 use super::super::rowwise::{by_one_kernel, Operands};
 use crate::rowwise::Operation;
-use candle_core::{Result, Tensor, D};
+use candle_core::{Error, Result, Tensor, D};
 
 /// The place of the largest number along the last dimension, as `u32`, which that dimension is squeezed for: candle's `argmax(D::Minus1)`.
 ///
@@ -30,6 +30,8 @@ pub fn argmax(x: &Tensor) -> Result<Tensor> {
     };
     match by_one_kernel(Operation::Argmax, operands, 0.0)? {
         Some(places) => Ok(places),
+        // Candle divides by the number of rows on a GPU.
+        None if x.elem_count() == 0 => Err(Error::EmptyTensor { op: "argmax" }.bt()),
         None => x.argmax(D::Minus1),
     }
 }
