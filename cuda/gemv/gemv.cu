@@ -455,6 +455,7 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
     }
 
 GEMV_DOT(gemv_dot_m1, 1, 2, 6, 2, 8, false, 0)
+GEMV_DOT(gemv_dot_m1_deep, 1, 2, 4, 4, 8, false, 0)
 GEMV_DOT(gemv_dot_m2, 2, 2, 4, 2, 8, false, 0)
 GEMV_DOT(gemv_dot_m4, 4, 4, 8, 1, 3, false, 0)
 GEMV_DOT(gemv_dot_m8, 8, 4, 2, 1, 8, false, 0)
@@ -463,7 +464,7 @@ GEMV_DOT(gemv_dot_n1, 1, 4, 4, 4, 4, true, 0)
 GEMV_DOT(gemv_dot_n2, 2, 4, 4, 4, 4, true, 0)
 GEMV_DOT(gemv_dot_n4, 4, 4, 4, 2, 4, true, 0)
 GEMV_DOT(gemv_dot_n8, 8, 4, 4, 2, 3, true, 0)
-GEMV_FUSED_DOT(gemv_fused_dot_m1, 1, 2, 6, 2, 6)
+GEMV_FUSED_DOT(gemv_fused_dot_m1, 1, 2, 4, 4, 8)
 GEMV_FUSED_DOT(gemv_fused_dot_m2, 2, 2, 4, 2, 8)
 GEMV_AXPY(gemv_axpy_m1, 1, 8, 16, 4, false)
 GEMV_AXPY(gemv_axpy_m2, 2, 8, 16, 4, false)

@@ -9,6 +9,7 @@ use crate::gemm::operands::DType::F32;
 pub(super) const ROWS: &[KernelSpec] = &[
     // name, [BM, BN, BK], warps
     dot_rows("gemv_dot_m1",       [1, 2, 1536],  6),
+    dot_rows("gemv_dot_m1_deep",  [1, 2, 2048],  4),
     dot_rows("gemv_dot_m2",       [2, 2, 1024],  4),
     dot_rows("gemv_dot_m4",       [4, 4, 1024],  8),
     dot_rows("gemv_dot_m8",       [8, 4, 256],   2),
@@ -34,7 +35,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
 
     // name, that of the kernel without norm and gated columns, and it
-    fused("gemv_fused_dot_m1",   "gemv_dot_m1",          dot_rows("", [1, 2, 1536], 6)),
+    fused("gemv_fused_dot_m1",   "gemv_dot_m1_deep",     dot_rows("", [1, 2, 2048], 4)),
     fused("gemv_fused_dot_m2",   "gemv_dot_m2",          dot_rows("", [2, 2, 1024], 4)),
     fused("gemv_fused_m1_k1024", "gemv_stream_m1_k1024", stream("", F32, [1, 4, 1024], 4, 4)),
     fused("gemv_fused_m1_k2048", "gemv_stream_m1_k2048", stream("", F32, [1, 4, 2048], 8, 2)),
