@@ -17,8 +17,15 @@
 // 16 KB of R and twice 32 KB of S: 128 KB, what it can move in that time. Clusters of two share the tile of S: each
 // block asks for one half, which both get. From the L2 come 32 KB a stage and block instead of 48.
 //
-// Smaller tiles are for problems with few of them; a cluster of split_k blocks may cut k. Tiles of 64 leave room for two blocks
-// on a multiprocessor, one of which multiplies while the other's tile ends.
+// Shared memory is what limits smaller tiles: clocks it needs for a stage of 64 of k, beside those of the tensor cores.
+//
+//   tile                          128 × 256   128 × 192   128 × 128   two of 64 × 64
+//   bytes moved / 128                  1024         832         640              512
+//   tensor cores                       1024         768         512              256
+//
+// So tiles are as large as leave no multiprocessor idle, and a cluster of split_k blocks may cut k where there are few of them.
+// Where k is short, the end of a tile is most of it: then two blocks share a multiprocessor, one of which multiplies while the
+// other's tile ends.
 //
 // The end of a tile. Sums are scaled and rounded, pass through shared memory (stmatrix; 16 rows of a box at a time, in two buffers) and
 // are stored by TMA, which goes on while the next tile is multiplied. Where D is FP32 or its rows do not start on 16 bytes, and
@@ -61,11 +68,13 @@ constexpr int kConsumerRows = 64;            // rows of R a consumer warpgroup
 constexpr int kWarpgroupWarps = kWarpgroup / kWarp;
 constexpr int kSharedBytes = 228 * 1024;     // of a multiprocessor
 constexpr int kSharedReserved = 1024;        // of it for each block
+constexpr int kEpilogueRegisters = 96;       // of 32 values and what goes with them
 constexpr int kConsumerBarrier = 1, kStartBarrier = 2;
 constexpr int kStagingBuffers = 2;           // of a warp
 // TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
 constexpr int kWholeRows = 8;
 constexpr int kMostStages = 12;
+constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D: more copies of that code take longer
 
 template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_>
 struct Config {
@@ -90,8 +99,9 @@ struct Config {
     static constexpr int R_BYTES = BM * kTileRow, S_BYTES = BN * kTileRow;
     static constexpr int STAGE_BYTES = R_BYTES + S_BYTES;
 
-    // Columns of D that are stored together. Blocks of a cluster that cuts k share the end of a tile out among them by boxes.
-    static constexpr int BOX = PAIR == 1 ? 16 : BN % 64 == 0 ? 64 : 32;
+    // Columns of D that are stored together. Blocks of a cluster that cuts k share the end of a tile out among them by boxes, so those of
+    // small tiles are narrow.
+    static constexpr int BOX = PAIR > 1 ? (BN % 64 == 0 ? 64 : 32) : WARPS > kWarpgroupWarps && BN % 32 == 0 ? 32 : 16;
     static constexpr int BOX_BYTES = kFragmentRows * BOX * 2;
     static constexpr int STAGING_BYTES = SWAPPED ? 0 : WARPS * kStagingBuffers * BOX_BYTES;
     static constexpr int BARRIER_BYTES = 256;
@@ -110,8 +120,10 @@ struct Config {
     static_assert(RING_BYTES >= BM * BN * 4, "the ring holds a block's sums when clusters cut k");
     static_assert(!(SWAPPED && PAIR > 1), "swapped tiles are for few rows");
 
-    // Values that pass through the epilogue at a time.
-    static constexpr int PART = SUMS % 32 == 0 ? 32 : SUMS % 16 == 0 ? 16 : SUMS % 8 == 0 ? 8 : 4;
+    // Values that pass through the epilogue at a time: fewer where registers are short, for the sums stay beside them.
+    static constexpr int REGISTERS = DEALS ? CONSUMER_REGISTERS : kRegisters / (THREADS * BLOCKS);
+    static constexpr bool AMPLE = REGISTERS >= SUMS + kEpilogueRegisters;
+    static constexpr int PART = AMPLE && SUMS % 32 == 0 ? 32 : SUMS % 16 == 0 ? 16 : SUMS % 8 == 0 ? 8 : 4;
     static_assert(SWAPPED || PART % (BOX / 2) == 0, "a part is whole boxes");
 };
 
@@ -121,8 +133,8 @@ struct Shared {
 
     __device__ __forceinline__ char* r(int slot) const { return base + slot * CONFIG::STAGE_BYTES; }
     __device__ __forceinline__ char* s(int slot) const { return r(slot) + CONFIG::R_BYTES; }
-    __device__ __forceinline__ uint32_t staging(int warp, int buffer) const {
-        return ptx::shared_address(base) + CONFIG::RING_BYTES + (warp * kStagingBuffers + buffer) * CONFIG::BOX_BYTES;
+    __device__ __forceinline__ char* staging(int warp, int buffer) const {
+        return base + CONFIG::RING_BYTES + (warp * kStagingBuffers + buffer) * CONFIG::BOX_BYTES;
     }
     __device__ __forceinline__ uint64_t* full(int slot) const {
         return reinterpret_cast<uint64_t*>(base + CONFIG::RING_BYTES + CONFIG::STAGING_BYTES) + slot;
@@ -278,7 +290,7 @@ struct Consumer {
 
 // ---- store -----------------------------------------------------------------------------------------------------
 
-// Where a warp's results go: through its staging buffers and TMA, or from registers.
+// Where a warp's results go: through its staging buffers, by TMA or, where rows of D start anywhere, row by row; or from registers.
 template <typename CONFIG>
 struct Output {
     const GemmArgs& args;
@@ -307,8 +319,11 @@ struct Output {
         } else if (mapped) {
 #pragma unroll
             for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, x, first);
-        } else {
+        } else if (epilogue.d.wide) {
             epilogue.store(args, row + lane / 4, col + lane % 4 * 2, x);
+        } else {
+#pragma unroll
+            for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_rows(epilogue.d, row, col + first * 2, x, first);
         }
     }
 
@@ -318,30 +333,63 @@ struct Output {
     }
 
 private:
-    // The box whose first value is x[first]. Its 16-byte chunks are where the map's swizzle expects them: within 128 bytes of a
-    // row and row % 8, 64 bytes and row / 2 % 4, or 32 bytes and row / 4 % 2.
-    template <int COUNT>
-    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT], int first) {
+    // Where the swizzle of a map puts a chunk of a box's row: within 128 bytes of a row by row % 8, 64 bytes by row / 2 % 4, or
+    // 32 bytes by row / 4 % 2.
+    static __device__ __forceinline__ int swizzled(int line, int chunk) {
         constexpr int kRowBytes = CONFIG::BOX * 2, kChunks = kRowBytes / kChunk;
-        const uint32_t staging = shared.staging(warp, buffer);
-        const int line = lane % kFragmentRows, half = lane / kFragmentRows, permuted = line * kRowBytes / kTileRow % kChunks;
-        if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
-        __syncwarp();
+        return line * kRowBytes + (chunk ^ (line * kRowBytes / kTileRow % kChunks)) * kChunk;
+    }
+
+    // Rounds the box whose first value is x[first] into the next staging buffer. Nobody reads that any more.
+    template <int COUNT>
+    __device__ __forceinline__ const char* stage(const float (&x)[COUNT], int first) {
+        const char* const staging = shared.staging(warp, buffer);
+        buffer = (buffer + 1) % kStagingBuffers;
+        const int line = lane % kFragmentRows, half = lane / kFragmentRows;
 #pragma unroll
-        for (int chunk = 0; chunk < kChunks; chunk += 2) {
+        for (int chunk = 0; chunk < CONFIG::BOX * 2 / kChunk; chunk += 2) {
             const int i = first + chunk * 4;
-            ptx::store_matrices(staging + line * kRowBytes + ((chunk + half) ^ permuted) * kChunk,
+            ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, chunk + half),
                                 ptx::round_pair<CONFIG::TYPE>(x[i], x[i + 1]), ptx::round_pair<CONFIG::TYPE>(x[i + 2], x[i + 3]),
                                 ptx::round_pair<CONFIG::TYPE>(x[i + 4], x[i + 5]),
                                 ptx::round_pair<CONFIG::TYPE>(x[i + 6], x[i + 7]));
         }
+        return staging;
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT], int first) {
+        if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
+        __syncwarp();
+        const char* const staging = stage(x, first);
         ptx::fence_async_proxy();
         __syncwarp();
         if (lane == 0) {
-            if (row < args.m && col < args.n) ptx::tma_store_5d(&map, staging, col, row, at.x, at.y, at.z);
+            if (row < args.m && col < args.n)
+                ptx::tma_store_5d(&map, ptx::shared_address(staging), col, row, at.x, at.y, at.z);
             ptx::bulk_commit();
         }
-        buffer = (buffer + 1) % kStagingBuffers;
+    }
+
+    // Lanes store neighbours. From registers a warp would store two elements each of four places in eight rows at a time.
+    template <int COUNT>
+    __device__ __forceinline__ void store_rows(const Elements<CONFIG::TYPE>& d, int row, int col, const float (&x)[COUNT], int first) {
+        constexpr int kWidth = CONFIG::BOX < kWarp ? CONFIG::BOX : kWarp;   // elements of a row that lanes store at a time
+        constexpr int kTurnLines = kWarp / kWidth;
+        const char* const staging = stage(x, first);
+        __syncwarp();   // also: all lanes have read the other buffer, which is written next
+#pragma unroll
+        for (int left = 0; left < CONFIG::BOX; left += kWidth) {
+            const int column = left + lane % kWidth;
+            if (col + column >= args.n) break;
+            int line = lane / kWidth;
+            Bits* to = static_cast<Bits*>(d.data) + d.place(row + line, col + column);
+#pragma unroll kRowsAtOnce
+            for (int turn = 0; turn < kFragmentRows / kTurnLines; ++turn, line += kTurnLines, to += kTurnLines * d.row_stride) {
+                const char* const from = staging + swizzled(line, column * 2 / kChunk) + column * 2 % kChunk;
+                if (row + line < args.m) *to = *reinterpret_cast<const Bits*>(from);
+            }
+        }
     }
 };
 
@@ -495,11 +543,19 @@ GEMM_HALF_SM90(128x256_2cta_nt, 128, 256, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x256_2cta_nn, 128, 256, Major::kK, Major::kRows, false, 2, 1)
 GEMM_HALF_SM90(128x256_2cta_tn, 128, 256, Major::kRows, Major::kRows, false, 2, 1)
 GEMM_HALF_SM90(128x256_2cta_tt, 128, 256, Major::kRows, Major::kK, false, 2, 1)
-// Widths that divide the weights of common models into whole waves: 14336 = 64 · 224 = 128 · 112.
+// Widths that divide the weights of common models into whole waves: 14336 = 64 · 224 = 128 · 112, 768 = 4 · 192.
 GEMM_HALF_SM90(128x224_2cta_nt, 128, 224, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x192_2cta_nt, 128, 192, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x112_nt, 128, 112, Major::kK, Major::kK, false, 1, 1)
 
 // Fewer tiles: a cluster of split_k blocks cuts k.
+GEMM_HALF_SM90(128x256_nt, 128, 256, Major::kK, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(128x256_nn, 128, 256, Major::kK, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x256_tn, 128, 256, Major::kRows, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x192_nt, 128, 192, Major::kK, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(128x192_nn, 128, 192, Major::kK, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x192_tn, 128, 192, Major::kRows, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x192_tt, 128, 192, Major::kRows, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x128_nt, 128, 128, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x128_nn, 128, 128, Major::kK, Major::kRows, false, 1, 1)
 GEMM_HALF_SM90(128x128_tn, 128, 128, Major::kRows, Major::kRows, false, 1, 1)
@@ -508,6 +564,11 @@ GEMM_HALF_SM90(64x64_nt, 64, 64, Major::kK, Major::kK, false, 1, 2)
 GEMM_HALF_SM90(64x64_nn, 64, 64, Major::kK, Major::kRows, false, 1, 2)
 GEMM_HALF_SM90(64x64_tn, 64, 64, Major::kRows, Major::kRows, false, 1, 2)
 GEMM_HALF_SM90(64x64_tt, 64, 64, Major::kRows, Major::kK, false, 1, 2)
+// Short k.
+GEMM_HALF_SM90(128x128_2blocks_nt, 128, 128, Major::kK, Major::kK, false, 1, 2)
+GEMM_HALF_SM90(128x128_2blocks_nn, 128, 128, Major::kK, Major::kRows, false, 1, 2)
+GEMM_HALF_SM90(128x128_2blocks_tn, 128, 128, Major::kRows, Major::kRows, false, 1, 2)
+GEMM_HALF_SM90(128x128_2blocks_tt, 128, 128, Major::kRows, Major::kK, false, 1, 2)
 
 // Few rows: the weights are R.
 GEMM_HALF_SM90(8x64_nt, 64, 8, Major::kK, Major::kK, true, 1, 2)

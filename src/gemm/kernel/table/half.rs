@@ -81,7 +81,7 @@ const fn wgmma(
 ) -> KernelSpec {
     let [bm, bn, stages] = block;
     let staging = consumers * 4 * BUFFERS * D_ROWS * d_columns * BYTES;
-    let producer = if consumers > 1 { PRODUCER_WARPGROUP } else { PRODUCER };
+    let producer = if blocks == 1 { PRODUCER_WARPGROUP } else { PRODUCER };
     KernelSpec {
         file: "tensor_core/gemm_half_sm90",
         summary: "16-bit products, TMA and wgmma",
@@ -116,6 +116,19 @@ const fn shared(
         tma_boxes: Some(boxes(layout, bm, bn / 2)),
         ..wgmma(name, costs, dtype, layout, block, d_columns, consumers)
     }
+}
+
+/// The same with two blocks on a multiprocessor, which leaves few registers: some of what an epilogue reads is spilled.
+const fn beside(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    layout: Layout,
+    block: [u32; 3],
+    d_columns: u32,
+    consumers: [u32; 2],
+) -> KernelSpec {
+    wgmma(name, costs, dtype, layout, block, d_columns, consumers).spills(&[90])
 }
 
 /// Few rows: mma.sync with the weights straight from memory.
@@ -190,15 +203,27 @@ both! { F16, BF16,
     shared("gemm", "sm90_128x256_2cta_tn", TN, [128, 256, 4], 64, [2, 1]),
     shared("gemm", "sm90_128x256_2cta_tt", TT, [128, 256, 4], 64, [2, 1]),
     shared("gemm", "sm90_128x224_2cta_nt", NT, [128, 224, 4], 32, [2, 1]),
+    shared("gemm", "sm90_128x192_2cta_nt", NT, [128, 192, 4], 64, [2, 1]),
     wgmma("gemm", "sm90_128x112_nt", NT, [128, 112, 7], 16, [2, 1]),
-    wgmma("gemm", "sm90_128x128_nt", NT, [128, 128, 6], 16, [2, 1]),
-    wgmma("gemm", "sm90_128x128_nn", NN, [128, 128, 6], 16, [2, 1]),
-    wgmma("gemm", "sm90_128x128_tn", TN, [128, 128, 6], 16, [2, 1]),
-    wgmma("gemm", "sm90_128x128_tt", TT, [128, 128, 6], 16, [2, 1]),
+    wgmma("gemm", "sm90_128x256_nt", NT, [128, 256, 4], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x256_nn", NN, [128, 256, 4], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x256_tn", TN, [128, 256, 4], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x192_nt", NT, [128, 192, 5], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x192_nn", NN, [128, 192, 5], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x192_tn", TN, [128, 192, 5], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x192_tt", TT, [128, 192, 5], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x128_nt", NT, [128, 128, 6], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x128_nn", NN, [128, 128, 6], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x128_tn", TN, [128, 128, 6], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x128_tt", TT, [128, 128, 6], 32, [2, 1]),
     wgmma("gemm", "sm90_64x64_nt", NT, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_nn", NN, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_tn", TN, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_tt", TT, [64, 64, 6], 16, [1, 2]),
+    beside("gemm", "sm90_128x128_2blocks_nt", NT, [128, 128, 3], 32, [2, 2]),
+    beside("gemm", "sm90_128x128_2blocks_nn", NN, [128, 128, 3], 32, [2, 2]),
+    beside("gemm", "sm90_128x128_2blocks_tn", TN, [128, 128, 3], 32, [2, 2]),
+    beside("gemm", "sm90_128x128_2blocks_tt", TT, [128, 128, 3], 32, [2, 2]),
     wgmma("gemm", "sm90_8x64_nt", NT, [8, 64, 12], 0, [1, 2]),
     wgmma("gemm", "sm90_16x64_nt", NT, [16, 64, 11], 0, [1, 2]),
     wgmma("gemm", "sm90_32x64_nt", NT, [32, 64, 9], 0, [1, 2]),
