@@ -71,6 +71,9 @@ struct Arguments {
     /// Fit to the shapes of these lists, with commas, and judge on all
     #[arg(long, value_name = "LIST,…", value_delimiter = ',', default_value = "fit")]
     fit_to: Vec<List>,
+    /// Fit the costs of kernels whose names contain one of these alone, and hold all others: for kernels that are new or have changed
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<String>,
     /// Judge on every shape by costs that were fitted without it: fit so many times, each time without one of so many parts of all
     /// shapes. Nothing else is done then
     #[arg(long, value_name = "PARTS")]
@@ -94,6 +97,13 @@ struct Arguments {
 }
 
 impl Arguments {
+    /// The costs that are fitted to these plans.
+    fn fitted(&self, sweep: &Sweep, start: &Costs, recording: &Recording) -> Costs {
+        let named = |kernel: &str| self.only.iter().any(|part| kernel.contains(part.as_str()));
+        let only: Option<&dyn Fn(&str) -> bool> = if self.only.is_empty() { None } else { Some(&named) };
+        sweep.fit(start, &recording.gpu, only)
+    }
+
     fn excludes(&self, plan: &Plan) -> bool {
         let only_on_hopper = plan.kernel.needs.only_capability == Some(90) || plan.cluster() > 1;
         self.exclude
@@ -210,7 +220,7 @@ fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
         bail!("no shape was measured to fit to: give it more --seconds");
     }
     let begun = Instant::now();
-    let fitted = fit_on.fit(&start, &recording.gpu);
+    let fitted = arguments.fitted(&fit_on, &start, recording);
     eprintln!(
         "{}: {} plans of {count} shapes, fitted in {:.1} s; before: costs {old}\n",
         recording.gpu,
@@ -291,7 +301,7 @@ fn cross_validate(recording: &Recording, arguments: &Arguments, parts: usize) ->
         let others = shapes()
             .filter(|&(number, _)| part_of(number) != part)
             .map(|(_, shape)| shape);
-        let fitted = sweep_of(recording, others, &start, arguments)?.fit(&start, &recording.gpu);
+        let fitted = arguments.fitted(&sweep_of(recording, others, &start, arguments)?, &start, recording);
         for (_, shape) in shapes().filter(|&(number, _)| part_of(number) == part) {
             let sweep = sweep_of(recording, [shape], &start, arguments)?;
             let both = sweep.losses(&old).into_iter().zip(sweep.losses(&fitted));

@@ -316,7 +316,9 @@ impl Sweep {
     ///
     /// What kernels have in common is fitted to products of 32 bits where there are some, and kernels for 16 bits to that: there are fewer
     /// of them, they err in other ways, and together choices among those of 32 bits lost a seventh more.
-    pub fn fit(&self, start: &Costs, gpu: &str) -> Costs {
+    ///
+    /// With `only`, the costs of the kernels for which it is true are fitted, and all others are held.
+    pub fn fit(&self, start: &Costs, gpu: &str, only: Option<&dyn Fn(&str) -> bool>) -> Costs {
         let mut values = self.values(start);
         let of_32_bits = |choice: &Choice| !choice.dtype.is_16_bit();
         let stages: &[Stage] = match self.choices.iter().any(of_32_bits) {
@@ -325,8 +327,13 @@ impl Sweep {
             false => &[Stage::All],
         };
         for &stage in stages {
+            let moves = |parameter: Parameter| match (only, parameter.kernel()) {
+                (Some(only), Some(kernel)) => only(&self.kernels[kernel]),
+                (Some(_), None) => false,
+                (None, _) => stage.moves(parameter),
+            };
             for choosing in [0.0, 1.0] {
-                values = Descent::new(self, values, choosing, stage).run();
+                values = Descent::new(self, values, choosing, stage, &moves).run();
             }
         }
         let mut costs = start.clone();
@@ -541,9 +548,9 @@ struct Descent<'a> {
 }
 
 impl<'a> Descent<'a> {
-    fn new(sweep: &'a Sweep, values: Values, choosing: f64, stage: Stage) -> Self {
+    fn new(sweep: &'a Sweep, values: Values, choosing: f64, stage: Stage, moves: &dyn Fn(Parameter) -> bool) -> Self {
         let mut parameters = Parameter::all(&values);
-        parameters.retain(|&parameter| stage.moves(parameter));
+        parameters.retain(|&parameter| moves(parameter));
         let of_stage = |&parameter: &Parameter| {
             let mut rows = rows_of(sweep, &values, parameter);
             rows.retain(|&row| sweep.is_of(row, stage));
@@ -920,7 +927,7 @@ mod tests {
             sweep(&device, 50, &hidden, 0.0, &mut rng),
         );
         let start = Costs::built_in(&device);
-        let fitted = fitted_on.fit(start, "a GPU");
+        let fitted = fitted_on.fit(start, "a GPU", None);
         fitted.validate().unwrap();
         assert_eq!((fitted.gpu.as_str(), &fitted.origin), ("a GPU", &Origin::Given));
         let figures = |sweep: &Sweep, costs: &Costs| Figures::of(&sweep.losses(costs));
@@ -954,7 +961,7 @@ mod tests {
         let hidden = planted(&device, 0.2, &mut rng);
         let sweep = sweep(&device, 3, &hidden, 0.0, &mut rng);
         let start = Costs::built_in(&device);
-        let fitted = sweep.fit(start, "a GPU");
+        let fitted = sweep.fit(start, "a GPU", None);
         for (name, cost) in &start.kernels {
             if !sweep.kernels.contains(name) {
                 assert_eq!(fitted.kernels[name], *cost, "{name}");
@@ -966,7 +973,7 @@ mod tests {
         );
         let nothing = Sweep::new(device);
         assert!(nothing.is_empty() && nothing.losses(start).is_empty());
-        assert_eq!(nothing.fit(start, "a GPU").kernels, start.kernels);
+        assert_eq!(nothing.fit(start, "a GPU", None).kernels, start.kernels);
     }
 
     #[test]
