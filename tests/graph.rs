@@ -1,8 +1,11 @@
 //! Recordings of models on a GPU: what they compute, what is refused and why, and that nothing is left behind.
 #![cfg(feature = "cuda")]
 
+#[path = "common/alone.rs"]
+mod alone;
 mod common;
 
+use alone::alone;
 use candle_core::{bail, DType, Device, Module, Result, Tensor, Var};
 use candle_nn::{VarBuilder, VarMap};
 use candle_sgemm::graph::{Graphed, GraphedModule, Options};
@@ -10,12 +13,11 @@ use candle_sgemm::{Activation, GatedMlp, Linear, Mlp};
 use common::in_a_fresh_process;
 use cudarc::driver::sys;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What memory and tracking are is the process's: one test at a time. `None`, after saying so, where there is no GPU.
 fn gpu(test: &str) -> Option<(Device, std::sync::MutexGuard<'static, ()>)> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = alone();
     match Device::new_cuda(0) {
         Ok(device) => Some((device, alone)),
         Err(error) => {

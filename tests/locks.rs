@@ -1,13 +1,18 @@
 //! Layers beside a writer in another thread: a layer must never wait for a lock that candle's own operations would not wait
 //! for, or it waits for a writer that waits for the layer.
+//!
+//! One test at a time: a GPU's driver takes seconds to compile candle's kernels when they are first asked for, in which other threads wait
+//! for candle's list of them, and not for a writer.
 
+#[path = "common/alone.rs"]
+mod alone;
 #[macro_use]
 mod devices;
 
+use alone::alone;
 use candle_core::{Device, Result, Tensor, Var};
 use candle_sgemm::{Activation, Linear};
 use std::sync::mpsc::{channel, RecvTimeoutError};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,13 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const BEHIND_A_WRITER: Duration = Duration::from_millis(50);
 
 const SIZE: usize = 4;
-
-/// One test at a time: a GPU's driver takes seconds to compile candle's kernels when they are first asked for, in which other threads
-/// wait for candle's list of them, and not for a writer.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn square(device: &Device) -> Result<Var> {
     Var::rand(-1f32, 1f32, (SIZE, SIZE), device)

@@ -1,15 +1,17 @@
 //! Candle's own matmul with the override on: the products are this crate's, and right.
 #![cfg(feature = "cuda")]
 
+#[path = "common/alone.rs"]
+mod alone;
+
+use alone::alone;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_sgemm::{matmul_override, Precision};
-use std::sync::{Mutex, PoisonError};
 
 /// The counts are the process's: one test at a time. `None`, with a line that says so, where there is no GPU.
 fn gpu() -> Option<(Device, std::sync::MutexGuard<'static, ()>)> {
-    static ALONE: Mutex<()> = Mutex::new(());
     match Device::new_cuda_with_stream(0) {
-        Ok(device) => Some((device, ALONE.lock().unwrap_or_else(PoisonError::into_inner))),
+        Ok(device) => Some((device, alone())),
         Err(error) => {
             eprintln!("skipped: no usable GPU ({error})");
             None

@@ -2,8 +2,11 @@
 //! leading dimension, pointer mode and way to fail.
 #![cfg(feature = "cuda")]
 
+#[path = "common/alone.rs"]
+mod alone;
 mod common;
 
+use alone::alone;
 use candle_sgemm::gemm::cpu::{bf16, f16};
 use candle_sgemm::matmul_override::{self, PassedOn};
 use common::{rng, stream_or_skip, uniform};
@@ -13,13 +16,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 use rand::rngs::StdRng;
 use rand::Rng;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The counts are the process's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::Arc;
 
 /// A bound on `|c − ref|` for each element is `C0·ε·(√k·|α|·Σ|a||b| + |β·c|)`.
 const C0: f64 = 4.0;

@@ -2,8 +2,11 @@
 //! blocks run at a time. GPU tests; each runs in a process of its own, for what a process has allocated before would help.
 #![cfg(feature = "cuda")]
 
+#[path = "common/alone.rs"]
+mod alone;
 mod common;
 
+use alone::alone;
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::launch::args::Addresses;
@@ -14,7 +17,7 @@ use common::{in_a_fresh_process, rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
 use cudarc::driver::{result, CudaSlice, CudaStream, DevicePtr};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Rounding errors of a sum of k products, in units of ε·√k·Σ|a||b|.
 const C0: f64 = 4.0;
@@ -146,8 +149,7 @@ impl Drop for Executable {
 /// Runs `body` in a process of its own with the GPU's stream, if there is one; a capture there waits for no events of cudarc's.
 fn on_a_fresh_gpu(test: &str, body: impl FnOnce(Arc<CudaStream>)) {
     // One at a time: one fills the card, and another counts what is free.
-    static GPU: Mutex<()> = Mutex::new(());
-    let _alone = GPU.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let Some(stream) = stream_or_skip(test) else {
         return;
     };

@@ -28,8 +28,9 @@
 // other's tile ends.
 //
 // The end of a tile. Sums are scaled and rounded, pass through shared memory (stmatrix; 16 rows of a box at a time, in two buffers) and
-// are stored by TMA, which goes on while the next tile is multiplied. Where D is FP32 or its rows do not start on 16 bytes, and
-// where the block computes Dᵀ, threads store their sums themselves. With more of an epilogue than α, values pass by in parts, so
+// are stored by TMA, which goes on while the next tile is multiplied. Where rows of D do not start on 16 bytes, those of large tiles
+// pass through the same buffers, and lanes store neighbours. Where D is FP32, where the block computes Dᵀ, and in small tiles, whose code
+// is to stay short, threads store their sums themselves. With more of an epilogue than α, values pass by in parts, so
 // that there is one copy of its code: 128 copies took longer to fetch than to execute.
 //
 // Sums stay in the tensor core for all of k. Products are exact; Inf and NaN pass through as IEEE says.
@@ -74,7 +75,7 @@ constexpr int kStagingBuffers = 2;           // of a warp
 // TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
 constexpr int kWholeRows = 8;
 constexpr int kMostStages = 12;
-constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D: more copies of that code take longer
+constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D
 
 template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_>
 struct Config {
@@ -311,8 +312,6 @@ struct Output {
                  args_.n % kWholeRows == 0) {}
 
     // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
-    //
-    // Where rows of D start anywhere, those of large tiles pass through a box too; of small ones the code for it would take longer.
     template <int COUNT>
     __device__ __forceinline__ void store(const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue,
                                           const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
@@ -335,41 +334,42 @@ struct Output {
     }
 
 private:
-    // Where the swizzle of a map has the chunks of a box's row: each at its number ^ this. It goes by row % 8 within 128 bytes of a row,
-    // row / 2 % 4 within 64 bytes, or row / 4 % 2 within 32 bytes.
-    static __device__ __forceinline__ int permuted(int line) {
+    // Where the swizzle of a map puts a chunk of a box's row: within 128 bytes of a row by row % 8, 64 bytes by row / 2 % 4, or
+    // 32 bytes by row / 4 % 2.
+    static __device__ __forceinline__ int swizzled(int line, int chunk) {
         constexpr int kRowBytes = CONFIG::BOX * 2, kChunks = kRowBytes / kChunk;
-        return line * kRowBytes / kTileRow % kChunks;
+        return line * kRowBytes + (chunk ^ (line * kRowBytes / kTileRow % kChunks)) * kChunk;
     }
 
-    // Rounds the box whose first value is x[first] into the staging buffer, which nobody reads any more.
+    // Rounds the box whose first value is x[first] into the next staging buffer. Nobody reads that any more.
     template <int COUNT>
-    __device__ __forceinline__ void stage(uint32_t staging, const float (&x)[COUNT], int first) const {
-        constexpr int kRowBytes = CONFIG::BOX * 2, kChunks = kRowBytes / kChunk;
+    __device__ __forceinline__ const char* stage(const float (&x)[COUNT], int first) {
+        const char* const staging = shared.staging(warp, buffer);
+        buffer = (buffer + 1) % kStagingBuffers;
         const int line = lane % kFragmentRows, half = lane / kFragmentRows;
 #pragma unroll
-        for (int chunk = 0; chunk < kChunks; chunk += 2) {
+        for (int chunk = 0; chunk < CONFIG::BOX * 2 / kChunk; chunk += 2) {
             const int i = first + chunk * 4;
-            ptx::store_matrices(staging + line * kRowBytes + ((chunk + half) ^ permuted(line)) * kChunk,
+            ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, chunk + half),
                                 ptx::round_pair<CONFIG::TYPE>(x[i], x[i + 1]), ptx::round_pair<CONFIG::TYPE>(x[i + 2], x[i + 3]),
                                 ptx::round_pair<CONFIG::TYPE>(x[i + 4], x[i + 5]),
                                 ptx::round_pair<CONFIG::TYPE>(x[i + 6], x[i + 7]));
         }
+        return staging;
     }
 
     template <int COUNT>
     __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT], int first) {
-        const uint32_t staging = ptx::shared_address(shared.staging(warp, buffer));
         if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
         __syncwarp();
-        stage(staging, x, first);
+        const char* const staging = stage(x, first);
         ptx::fence_async_proxy();
         __syncwarp();
         if (lane == 0) {
-            if (row < args.m && col < args.n) ptx::tma_store_5d(&map, staging, col, row, at.x, at.y, at.z);
+            if (row < args.m && col < args.n)
+                ptx::tma_store_5d(&map, ptx::shared_address(staging), col, row, at.x, at.y, at.z);
             ptx::bulk_commit();
         }
-        buffer = (buffer + 1) % kStagingBuffers;
     }
 
     // Lanes store neighbours. From registers a warp would store two elements each of four places in eight rows at a time.
@@ -377,8 +377,7 @@ private:
     __device__ __forceinline__ void store_rows(const Elements<CONFIG::TYPE>& d, int row, int col, const float (&x)[COUNT], int first) {
         constexpr int kWidth = CONFIG::BOX < kWarp ? CONFIG::BOX : kWarp;   // elements of a row that lanes store at a time
         constexpr int kTurnLines = kWarp / kWidth;
-        const char* const staging = shared.staging(warp, buffer);
-        stage(ptx::shared_address(staging), x, first);
+        const char* const staging = stage(x, first);
         __syncwarp();   // also: all lanes have read the other buffer, which is written next
 #pragma unroll
         for (int left = 0; left < CONFIG::BOX; left += kWidth) {
@@ -388,11 +387,10 @@ private:
             Bits* to = static_cast<Bits*>(d.data) + d.place(row + line, col + column);
 #pragma unroll kRowsAtOnce
             for (int turn = 0; turn < kFragmentRows / kTurnLines; ++turn, line += kTurnLines, to += kTurnLines * d.row_stride) {
-                const char* const from = staging + line * CONFIG::BOX * 2 + (column * 2 / kChunk ^ permuted(line)) * kChunk + column * 2 % kChunk;
+                const char* const from = staging + swizzled(line, column * 2 / kChunk) + column * 2 % kChunk;
                 if (row + line < args.m) *to = *reinterpret_cast<const Bits*>(from);
             }
         }
-        buffer = (buffer + 1) % kStagingBuffers;
     }
 };
 

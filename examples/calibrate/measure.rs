@@ -34,7 +34,7 @@ const LARGE_US: f64 = 300.0;
 const LOOK_US: f64 = 40.0;
 const LOOK_LAUNCHES: f64 = 12.0;
 /// What takes so many times as long as predicted at first look, or more, is looked at a second time, and the shorter time counts: now and
-/// then something else delays a launch, which at 3 µs can look like a bad plan.
+/// then something else delays a launch, which can look like a bad plan where the product is small.
 const SURPRISING: f64 = 1.25;
 /// What takes so many times as long as the fastest at first look is not measured thoroughly.
 const NEAR: f64 = 1.25;

@@ -315,7 +315,7 @@ impl Sweep {
     /// no plans keep their costs.
     ///
     /// What kernels have in common is fitted to products of 32 bits where there are some, and kernels for 16 bits to that: there are fewer
-    /// of them, they err in other ways, and together choices among those of 32 bits lost a seventh more.
+    /// of them, they err in other ways, and fitted together choices among those of 32 bits were worse.
     ///
     /// With `only`, the costs of the kernels for which it is true are fitted, and all others are held.
     pub fn fit(&self, start: &Costs, gpu: &str, only: Option<&dyn Fn(&str) -> bool>) -> Costs {
@@ -856,7 +856,7 @@ mod tests {
     use super::*;
     use crate::gemm::kernel::spec::Role;
     use crate::gemm::kernel::table::TABLE;
-    use crate::gemm::operands::OperandLayout;
+    use crate::gemm::operands::{ElementTypes, OperandLayout};
     use crate::gemm::problem::GemmProblem;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
@@ -887,6 +887,17 @@ mod tests {
 
     /// Problems of many kinds, with the times of all plans as `costs` say, off by up to `noise`.
     fn sweep(device: &DeviceInfo, problems: usize, costs: &Costs, noise: f64, rng: &mut StdRng) -> Sweep {
+        sweep_of(DType::F32, device, problems, costs, noise, rng)
+    }
+
+    fn sweep_of(
+        dtype: DType,
+        device: &DeviceInfo,
+        problems: usize,
+        costs: &Costs,
+        noise: f64,
+        rng: &mut StdRng,
+    ) -> Sweep {
         let mut sweep = Sweep::new(*device);
         for _ in 0..problems {
             let mut size = || {
@@ -904,6 +915,7 @@ mod tests {
             };
             let (a, b) = (layout(m, k), layout(k, n));
             let mut problem = GemmProblem::new(m, n, k, a, b);
+            problem.types = ElementTypes::all_of(dtype);
             problem.precision = Precision::Tf32;
             let problem = problem.folded().unwrap();
             let plans = Plan::candidates(&problem, device, costs);
@@ -974,6 +986,42 @@ mod tests {
         let nothing = Sweep::new(device);
         assert!(nothing.is_empty() && nothing.losses(start).is_empty());
         assert_eq!(nothing.fit(start, "a GPU", None).kernels, start.kernels);
+    }
+
+    #[test]
+    fn a_fit_of_named_kernels_holds_all_others() {
+        let device = DeviceInfo::H200;
+        let mut rng = StdRng::seed_from_u64(5);
+        for dtype in [DType::F32, DType::BF16] {
+            let hidden = planted(&device, 0.5, &mut rng);
+            let sweep = sweep_of(dtype, &device, 4, &hidden, 0.0, &mut rng);
+            let start = Costs::built_in(&device);
+            let named: Vec<&String> = sweep.kernels.iter().filter(|_| rng.random_range(0..3) == 0).collect();
+            let fitted = sweep.fit(start, "a GPU", Some(&|kernel| named.iter().any(|name| *name == kernel)));
+            assert_eq!(fitted.shared, start.shared, "{dtype}");
+            let moved = |name: &String| fitted.kernels[name] != start.kernels[name];
+            assert!(
+                start
+                    .kernels
+                    .keys()
+                    .filter(|name| !named.contains(name))
+                    .all(|name| !moved(name)),
+                "{dtype}"
+            );
+            assert!(named.into_iter().any(moved), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn kernels_for_16_bits_are_fitted_to_what_kernels_share() {
+        let device = DeviceInfo::H200;
+        let mut rng = StdRng::seed_from_u64(6);
+        let hidden = planted(&device, 0.5, &mut rng);
+        let start = Costs::built_in(&device);
+        let sweep = sweep_of(DType::BF16, &device, 4, &hidden, 0.0, &mut rng);
+        // On a GPU that they are known of, they are held; on another one there is nothing else to find them from.
+        assert_eq!(sweep.fit(start, &start.gpu, None).shared, start.shared);
+        assert_ne!(sweep.fit(start, "a GPU", None).shared, start.shared);
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's. Batches, blocks beside each other and memory's start were not
 //! known either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious
 //! predictions.
+//!
+//! Kernels for 16 bits with tiles of 192 columns, of 256 without clusters of two or with two blocks a multiprocessor, and `gemv_dot_m1_deep`
+//! are newer: theirs are guesses after the kernels next to them.
 
 use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 

@@ -95,6 +95,8 @@ const fn wgmma(
             columns => Some(TmaBox::new(columns, D_ROWS)),
         },
         needs: layout.needs(),
+        // Two blocks of two warpgroups leave few registers: some of what an epilogue reads is spilled.
+        may_spill_on: if consumers * blocks > 2 { &[90] } else { &[] },
         ..half(name, costs, dtype, block, consumers * 4 * derived::WARP + producer)
     }
 }
@@ -116,19 +118,6 @@ const fn shared(
         tma_boxes: Some(boxes(layout, bm, bn / 2)),
         ..wgmma(name, costs, dtype, layout, block, d_columns, consumers)
     }
-}
-
-/// The same with two blocks on a multiprocessor, which leaves few registers: some of what an epilogue reads is spilled.
-const fn beside(
-    name: &'static str,
-    costs: &'static str,
-    dtype: DType,
-    layout: Layout,
-    block: [u32; 3],
-    d_columns: u32,
-    consumers: [u32; 2],
-) -> KernelSpec {
-    wgmma(name, costs, dtype, layout, block, d_columns, consumers).spills(&[90])
 }
 
 /// Few rows: mma.sync with the weights straight from memory.
@@ -220,10 +209,10 @@ both! { F16, BF16,
     wgmma("gemm", "sm90_64x64_nn", NN, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_tn", TN, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_tt", TT, [64, 64, 6], 16, [1, 2]),
-    beside("gemm", "sm90_128x128_2blocks_nt", NT, [128, 128, 3], 32, [2, 2]),
-    beside("gemm", "sm90_128x128_2blocks_nn", NN, [128, 128, 3], 32, [2, 2]),
-    beside("gemm", "sm90_128x128_2blocks_tn", TN, [128, 128, 3], 32, [2, 2]),
-    beside("gemm", "sm90_128x128_2blocks_tt", TT, [128, 128, 3], 32, [2, 2]),
+    wgmma("gemm", "sm90_128x128_2blocks_nt", NT, [128, 128, 3], 32, [2, 2]),
+    wgmma("gemm", "sm90_128x128_2blocks_nn", NN, [128, 128, 3], 32, [2, 2]),
+    wgmma("gemm", "sm90_128x128_2blocks_tn", TN, [128, 128, 3], 32, [2, 2]),
+    wgmma("gemm", "sm90_128x128_2blocks_tt", TT, [128, 128, 3], 32, [2, 2]),
     wgmma("gemm", "sm90_8x64_nt", NT, [8, 64, 12], 0, [1, 2]),
     wgmma("gemm", "sm90_16x64_nt", NT, [16, 64, 11], 0, [1, 2]),
     wgmma("gemm", "sm90_32x64_nt", NT, [32, 64, 9], 0, [1, 2]),
