@@ -240,9 +240,15 @@ pub(crate) fn follow(w: &mut Warp, instr: &Instr, group: u32, active: u32) -> Ch
             let more = expect.map_or(0, |src| u.src(src, false)) | arrive.map_or(0, |src| u.src(src, false));
             used(u.addr(at) | more, active, "an operand")?;
         }
-        Op::CpAsync { dst, src, valid, .. } => {
-            let lanes = u.addr(dst) | u.addr(src) | valid.map_or(0, |src| u.src(src, false));
-            used(lanes, active, "an address")?;
+        Op::CpAsync {
+            dst,
+            src,
+            valid,
+            ignore,
+            ..
+        } => {
+            let how = valid.map_or(0, |src| u.src(src, false)) | ignore.map_or(0, |pred| u.pred(pred));
+            used(u.addr(dst) | u.addr(src) | how, active, "an address")?;
         }
         Op::Bar {
             kind: BarKind::RedAnd(_, p) | BarKind::RedOr(_, p) | BarKind::RedPopc(_, p),

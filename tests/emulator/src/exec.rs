@@ -1341,7 +1341,16 @@ impl Machine<'_> {
                 blocking,
                 acquire,
             } => return self.mbarrier_wait(w, at, *d, *parity, *blocking, *acquire, active),
-            Op::CpAsync { bytes, dst, src, valid } => self.cp_async(w, *bytes, dst, src, *valid, active)?,
+            Op::CpAsync {
+                bytes,
+                dst,
+                src,
+                valid,
+                ignore,
+            } => {
+                let ignored = ignore.map_or(0, |pred| Self::pred(w, pred));
+                self.cp_async(w, *bytes, dst, src, *valid, (active, ignored))?
+            }
             Op::CpAsyncCommit => {
                 for lane in lanes(active) {
                     w.committed[lane as usize] += 1;
@@ -1956,7 +1965,7 @@ impl Machine<'_> {
         dst: &Addr,
         src: &Addr,
         valid: Option<Src>,
-        active: u32,
+        (active, ignored): (u32, u32),
     ) -> Check<()> {
         let (to, from) = (self.addresses(w, dst), self.addresses(w, src));
         let valid = valid.map(|valid| self.narrow(w, valid));
@@ -1972,7 +1981,10 @@ impl Machine<'_> {
                 let (slot, offset) = self.shared_place(w, Space::Shared, address)?;
                 self.shared_bounds(offset, bytes, bytes)?;
                 self.not_a_barrier(slot, offset, bytes)?;
-                let read = valid.map_or(bytes, |valid| valid[i].min(bytes));
+                let read = match ignored >> lane & 1 {
+                    1 => 0,
+                    _ => valid.map_or(bytes, |valid| valid[i].min(bytes)),
+                };
                 let mut data = [0u8; 16];
                 if read > 0 && from[i] % u64::from(bytes) != 0 {
                     return Err(Fault::new(

@@ -587,6 +587,7 @@ pub enum Op {
         dst: Addr,
         src: Addr,
         valid: Option<Src>,
+        ignore: Option<PredSrc>,
     },
     CpAsyncCommit,
     CpAsyncWait {

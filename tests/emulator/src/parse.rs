@@ -1507,14 +1507,18 @@ impl<'a> Parser<'a> {
             let (Some(dst), Some(src), Some(Raw::Num(bytes))) = (o.first(), o.get(1), o.get(2)) else {
                 return unsupported();
             };
+            // The last operand is a number of bytes, or a predicate that says that the source is ignored.
+            let ignore = o.get(3).and_then(|raw| self.pred(body, raw).ok());
+            let ignore = ignore.filter(|pred| matches!(pred, PredSrc::Reg(..)));
             return Ok(Op::CpAsync {
                 bytes: *bytes as u32,
                 dst: self.addr(body, dst)?,
                 src: self.addr(body, src)?,
                 valid: match o.get(3) {
-                    Some(raw) => Some(self.src(body, raw, Class::Narrow)?),
-                    None => None,
+                    Some(raw) if ignore.is_none() => Some(self.src(body, raw, Class::Narrow)?),
+                    _ => None,
                 },
+                ignore,
             });
         }
         if has("commit_group") {

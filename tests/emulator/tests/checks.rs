@@ -228,6 +228,24 @@ fn copies_of_threads_need_a_wait() {
     assert_eq!(block(&all.replace("BARRIER", "bar.sync 0;")), None);
 }
 
+#[test]
+fn copies_may_ignore_their_source() {
+    // Where the predicate is true nothing is read, wherever the address leads, and zeros arrive.
+    let text = "
+    setp.COMPARE.s32 %p1, %r1, 0;
+    cp.async.ca.shared.global [%r6], [%rd4+4096], 4, %p1;
+    cp.async.wait_all;
+    ld.shared.u32 %r12, [%r6];
+    setp.ne.s32 %p2, %r12, 0;
+    @%p2 st.shared.u32 [%r6+2], %r1;";
+    assert_eq!(block(&text.replace("COMPARE", "ge")), None);
+    assert_eq!(
+        block(&text.replace("COMPARE", "gt")),
+        Some(Kind::OutOfBounds),
+        "thread 0 reads"
+    );
+}
+
 /// Thread 0 has a box of 8 rows of 32 numbers copied; all read it.
 const TMA: &str = "
     setp.ne.s32 %p1, %r1, 0;
