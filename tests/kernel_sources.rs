@@ -79,6 +79,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "FFMA_UNALIGNED(NAME, BLOCKS, BM, BN, BK, WM, WN, TM, TN, STAGES)",
+        of: "ffma_gemm::Unaligned<BM, BN, BK, WM, WN, TM, TN, STAGES>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
+            ("stages", "STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+        ],
+    },
+    Family {
         made_by: "FFMA_LOADED(NAME, BM, BN, TM, TN)",
         of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>",
         says: &[

@@ -39,6 +39,18 @@ const PURPOSES: &[(&str, &str)] = &[
         "GPUs other than Hopper's: of 541 strict products it is the fastest of 4, by up to 8 %, with Hopper's kernels left out",
     ),
     (
+        "ffma_64x64",
+        "GPUs other than Hopper's: of 1905 strict products it is the fastest of 7, by up to 5 %, with Hopper's kernels left out",
+    ),
+    (
+        "ffma_128x32",
+        "GPUs other than Hopper's: of 1905 strict products it is the fastest of 13, by up to 17 %, with Hopper's kernels left out",
+    ),
+    (
+        "ffma_pipelined_128x64",
+        "GPUs other than Hopper's: of 1905 strict products it is the fastest of 25, by up to 7 %, with Hopper's kernels left out",
+    ),
+    (
         "gemm_tf32x3_sm90_16x128_nt",
         "vocabularies past 3 to 16 rows on an H200, not drawn here: 5×151646×320 (57 µs, 65 by the next best), 12×32000×192",
     ),

@@ -27,6 +27,15 @@ __device__ __forceinline__ void cp_async_4(void* shared, const void* global, int
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
 }
 
+// Copies 4 bytes to this address in shared memory, or zeros where not `inside`: then nothing is read, and `global` may lead anywhere.
+__device__ __forceinline__ void cp_async_4_or_zero(uint32_t shared, const void* global, bool inside) {
+    asm volatile(
+        "{\n\t.reg .pred outside;\n\t"
+        "setp.eq.u32 outside, %2, 0;\n\t"
+        "cp.async.ca.shared.global [%0], [%1], 4, outside;\n\t}"
+        ::"r"(shared), "l"(global), "r"(static_cast<uint32_t>(inside)) : "memory");
+}
+
 // Closes the group of this thread's copies since the last commit.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 24] = [
+const FAMILIES: [Family; 25] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -61,7 +61,7 @@ const FAMILIES: [Family; 24] = [
     (
         "FFMA, pipelined",
         Target::Ampere,
-        &["ffma_pipelined_64x64", "ffma_pipelined_32x32"],
+        &["ffma_pipelined_64x64", "ffma_pipelined_32x128"],
     ),
     (
         "FFMA, tiled",
@@ -69,6 +69,11 @@ const FAMILIES: [Family; 24] = [
         &["ffma_64x64", "ffma_32x32", "ffma_16x128", "ffma_128x32"],
     ),
     ("FFMA, words", Target::Hopper, &["ffma_words_32x32", "ffma_words_16x64"]),
+    (
+        "FFMA, unaligned",
+        Target::Hopper,
+        &["ffma_unaligned_32x32", "ffma_unaligned_64x32"],
+    ),
     (
         "thin products",
         Target::Hopper,

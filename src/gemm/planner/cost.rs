@@ -213,10 +213,7 @@ impl Work {
         // Blocks of a multiprocessor at a time, where each has one tile or a slice of it.
         let mut beside = 1.0;
         // The time of a multiprocessor that works on so many blocks at once.
-        let together = |blocks: f64| {
-            let rate = peak * cost.full.min(cost.solo * blocks);
-            blocks * self.flops / rate
-        };
+        let together = |blocks: f64| blocks * self.flops / (peak * cost.rate(blocks));
         let arithmetic_us = match self.cut {
             Cut::StreamK(way) => {
                 let range_us = way.cut_steps.div_ceil(way.ranges) as f64 * self.step_flops / (peak * cost.full);
@@ -276,6 +273,19 @@ impl Work {
         let longest = arithmetic_us.max(memory_us).max(l2_us);
         let product_us = longest + shared.exposed * (arithmetic_us + memory_us + l2_us - longest);
         launch_us + queue_us + split_us + pairs_us + exchange_us + product_us + repacks_us
+    }
+}
+
+impl KernelCost {
+    /// The part of the peak that so many blocks of a multiprocessor reach together: `solo` alone, `full` where no more fit. Between the
+    /// two, what each takes beyond its part of the full rate goes down with their number.
+    fn rate(&self, blocks: f64) -> f64 {
+        let resident = f64::from(self.resident.max(1));
+        if resident == 1.0 {
+            return self.full;
+        }
+        let alone = (1.0 / blocks - 1.0 / resident) / (1.0 - 1.0 / resident);
+        1.0 / (1.0 / self.full + (1.0 / self.solo - 1.0 / self.full) * alone)
     }
 }
 

@@ -2,7 +2,7 @@
 //! they can against the fastest plans (1 to 2 % on average there); a predicted time itself may be off by a fifth.
 //!
 //! That was before the model knew of further waves, ragged rows and the L2: these say nothing of them (`wave_us` is `setup_us`, the
-//! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `gemv_dot_`, `gemv_panel_` and `gemv_stream_`
+//! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `ffma_unaligned_`, `gemv_dot_`, `gemv_panel_` and `gemv_stream_`
 //! kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's. Batches, blocks beside each other and memory's start were not
 //! known either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious
 //! predictions.
@@ -81,7 +81,6 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("ffma_64x128", KernelCost { full: 0.72, solo: 0.478, resident: 3, setup_us: 5.5, wave_us: 5.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_64x64", KernelCost { full: 0.54, solo: 0.405, resident: 2, setup_us: 5.0, wave_us: 5.0, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_32x128", KernelCost { full: 0.59, solo: 0.442, resident: 2, setup_us: 4.0, wave_us: 4.0, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("ffma_32x64", KernelCost { full: 0.5, solo: 0.187, resident: 4, setup_us: 8.0, wave_us: 8.0, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_16x128", KernelCost { full: 0.37, solo: 0.224, resident: 2, setup_us: 3.0, wave_us: 3.0, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_32x32", KernelCost { full: 0.47, solo: 0.155, resident: 6, setup_us: 4.5, wave_us: 4.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_128x32", KernelCost { full: 0.53, solo: 0.4, resident: 3, setup_us: 4.4, wave_us: 4.4, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
@@ -91,7 +90,6 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("ffma_pipelined_128x64", KernelCost { full: 0.63, solo: 0.33, resident: 4, setup_us: 6.5, wave_us: 6.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_pipelined_64x64", KernelCost { full: 0.49, solo: 0.366, resident: 4, setup_us: 2.5, wave_us: 2.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_pipelined_32x128", KernelCost { full: 0.41, solo: 0.304, resident: 4, setup_us: 5.5, wave_us: 5.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
-    ("ffma_pipelined_32x32", KernelCost { full: 0.35, solo: 0.118, resident: 6, setup_us: 2.5, wave_us: 2.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_words_128x128", KernelCost { full: 0.644, solo: 0.594, resident: 2, setup_us: 5.05, wave_us: 3.4, bandwidth: 0.546, single_elements: 0.0, ragged_us: 0.01, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_words_96x96", KernelCost { full: 0.504, solo: 0.31, resident: 2, setup_us: 1.58, wave_us: 2.94, bandwidth: 0.8, single_elements: 0.0, ragged_us: 0.0742, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_words_80x80", KernelCost { full: 0.45, solo: 0.205, resident: 4, setup_us: 1.62, wave_us: 1.6, bandwidth: 0.451, single_elements: 0.0, ragged_us: 0.305, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
@@ -100,6 +98,13 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("ffma_words_32x64", KernelCost { full: 0.343, solo: 0.23, resident: 6, setup_us: 1.19, wave_us: 1.43, bandwidth: 0.797, single_elements: 0.0, ragged_us: 0.0351, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_words_32x32", KernelCost { full: 0.25, solo: 0.161, resident: 8, setup_us: 1.25, wave_us: 0.901, bandwidth: 0.799, single_elements: 0.0, ragged_us: 0.0285, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_words_16x64", KernelCost { full: 0.25, solo: 0.0998, resident: 8, setup_us: 1.05, wave_us: 0.49, bandwidth: 0.8, single_elements: 0.0, ragged_us: 0.0334, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
+    ("ffma_unaligned_64x128", KernelCost { full: 0.696, solo: 0.545, resident: 4, setup_us: 2.28, wave_us: 2.64, bandwidth: 1.27, single_elements: 0.01, ragged_us: 0.0471, batch_us: 0.232, beside_us: 0.398, cut_us: 5.47 }),
+    ("ffma_unaligned_128x64", KernelCost { full: 0.626, solo: 0.493, resident: 4, setup_us: 4.26, wave_us: 4.13, bandwidth: 1.21, single_elements: 0.01, ragged_us: 0.0547, batch_us: 0.33, beside_us: 0.118, cut_us: 3.5 }),
+    ("ffma_unaligned_64x64", KernelCost { full: 0.665, solo: 0.534, resident: 5, setup_us: 2.52, wave_us: 3.31, bandwidth: 1.08, single_elements: 0.01, ragged_us: 0.059, batch_us: 0.166, beside_us: 0.324, cut_us: 2.2 }),
+    ("ffma_unaligned_128x32", KernelCost { full: 0.591, solo: 0.502, resident: 4, setup_us: 2.71, wave_us: 3.29, bandwidth: 1.28, single_elements: 0.01, ragged_us: 0.058, batch_us: 0.145, beside_us: 0.393, cut_us: 1.97 }),
+    ("ffma_unaligned_64x32", KernelCost { full: 0.551, solo: 0.367, resident: 8, setup_us: 2.86, wave_us: 3.05, bandwidth: 1.09, single_elements: 0.01, ragged_us: 0.0584, batch_us: 0.193, beside_us: 0.166, cut_us: 1.75 }),
+    ("ffma_unaligned_32x64", KernelCost { full: 0.549, solo: 0.35, resident: 8, setup_us: 2.72, wave_us: 3.06, bandwidth: 1.24, single_elements: 0.01, ragged_us: 0.0564, batch_us: 0.142, beside_us: 0.122, cut_us: 1.28 }),
+    ("ffma_unaligned_32x32", KernelCost { full: 0.495, solo: 0.198, resident: 15, setup_us: 3.03, wave_us: 3.27, bandwidth: 0.918, single_elements: 0.01, ragged_us: 0.0767, batch_us: 0.162, beside_us: 0.0393, cut_us: 1.56 }),
     ("gemm_tf32x3_sm90_128x128_2cta_nt", KernelCost { full: 0.83, solo: 0.83, resident: 1, setup_us: 2.25, wave_us: 2.25, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
     ("gemm_tf32x3_sm90_128x128_2cta_tt", KernelCost { full: 0.83, solo: 0.83, resident: 1, setup_us: 2.5, wave_us: 2.5, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
     ("gemm_tf32x3_sm90_128x128_2cta_nn", KernelCost { full: 0.83, solo: 0.83, resident: 1, setup_us: 2.25, wave_us: 2.25, bandwidth: 0.75, single_elements: 0.3, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),

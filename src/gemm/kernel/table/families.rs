@@ -224,6 +224,27 @@ pub(super) const fn words(name: &'static str, block: [u32; 3], thread: [u32; 2],
     }
 }
 
+/// The same for longer sums: copies are spread over the steps of k that they run beside.
+pub(super) const fn unaligned(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_unaligned",
+        summary: "FP32 multiply-adds, any alignment, copies of words between them",
+        tile,
+        threads: derived::threads(&tile),
+        dynamic_shared: derived::words(&tile),
+        pdl: true,
+        ..FFMA
+    }
+}
+
 /// Warp-specialized and persistent, for large problems on Hopper: producer warps load through their registers.
 pub(super) const fn specialized(
     name: &'static str,

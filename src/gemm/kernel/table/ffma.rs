@@ -1,7 +1,7 @@
 //! FP32 multiply-adds on any device.
 
 use super::super::spec::KernelSpec;
-use super::families::{pipelined, tiled, words};
+use super::families::{pipelined, tiled, unaligned, words};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -10,7 +10,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     tiled("ffma_64x128",  [64, 128, 16],  [64, 32],  [8, 8],  1),
     tiled("ffma_64x64",   [64, 64, 32],   [64, 32],  [8, 8],  2),
     tiled("ffma_32x128",  [32, 128, 32],  [32, 64],  [8, 8],  2),
-    tiled("ffma_32x64",   [32, 64, 32],   [32, 64],  [8, 8],  2),
     tiled("ffma_16x128",  [16, 128, 32],  [16, 128], [8, 8],  4),
     tiled("ffma_32x32",   [32, 32, 32],   [32, 32],  [4, 8],  2),
     tiled("ffma_128x32",  [128, 32, 32],  [32, 32],  [4, 8],  1),
@@ -23,7 +22,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     pipelined("ffma_pipelined_128x64",  [128, 64, 16],  [32, 64],  [8, 8],  3),
     pipelined("ffma_pipelined_64x64",   [64, 64, 16],   [32, 32],  [8, 4],  4),
     pipelined("ffma_pipelined_32x128",  [32, 128, 16],  [32, 32],  [8, 4],  4),
-    pipelined("ffma_pipelined_32x32",   [32, 32, 32],   [16, 32],  [4, 4],  4),
 
     // name, [BM, BN, BK], [TM, TN], stages
     words("ffma_words_128x128", [128, 128, 16], [8, 8], 3),
@@ -34,4 +32,13 @@ pub(super) const ROWS: &[KernelSpec] = &[
     words("ffma_words_32x64",   [32, 64, 16],   [4, 4], 3),
     words("ffma_words_32x32",   [32, 32, 16],   [4, 2], 4),
     words("ffma_words_16x64",   [16, 64, 16],   [4, 4], 4),
+
+    // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    unaligned("ffma_unaligned_64x128",  [64, 128, 8],   [32, 64], [8, 8], 3),
+    unaligned("ffma_unaligned_128x64",  [128, 64, 8],   [64, 32], [8, 8], 3),
+    unaligned("ffma_unaligned_64x64",   [64, 64, 16],   [32, 32], [4, 8], 3),
+    unaligned("ffma_unaligned_128x32",  [128, 32, 16],  [32, 32], [4, 8], 3),
+    unaligned("ffma_unaligned_64x32",   [64, 32, 16],   [32, 32], [4, 8], 3),
+    unaligned("ffma_unaligned_32x64",   [32, 64, 16],   [32, 32], [4, 8], 3),
+    unaligned("ffma_unaligned_32x32",   [32, 32, 16],   [32, 32], [4, 8], 3),
 ];
