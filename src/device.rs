@@ -444,9 +444,10 @@ mod cuda {
             &self.0.info
         }
 
-        /// Where scratch memory comes from: a pool that keeps up to [`KEPT_SCRATCH_BYTES`] when the host waits for the device,
-        /// where the default pool would give back everything and have to map it anew for the next launch. `None` if the
-        /// driver makes no such pool (old ones, and some virtual devices): the default one serves as well, only slower.
+        /// Where scratch memory comes from: a pool that keeps a part of the memory ([`KEPT_SCRATCH_PART`]) when the host waits for the
+        /// device, where the default pool would give back everything and have to map it anew for the next launch. What it keeps goes to
+        /// whoever allocates when there is no other memory left: the driver sees to that. `None` if the driver makes no such pool (old
+        /// ones, and some virtual devices): the default one serves as well, only slower.
         pub(crate) fn scratch_pool(&self) -> Option<sys::CUmemoryPool> {
             if let Some(pool) = self.0.scratch.get() {
                 return pool.map(|pool| pool.0);
@@ -824,8 +825,11 @@ mod cuda {
         Ok((status == Status::CU_STREAM_CAPTURE_STATUS_ACTIVE).then_some(capturing))
     }
 
-    /// What [`CurrentContext::scratch_pool`] keeps.
-    const KEPT_SCRATCH_BYTES: u64 = 256 << 20;
+    /// The part of the device's memory that [`CurrentContext::scratch_pool`] keeps, and the least that it keeps, in bytes. A repacked
+    /// vocabulary of 151646 × 1280 takes 776 MB, and to get so much anew after the host has waited for the device takes longer than to
+    /// fill it.
+    const KEPT_SCRATCH_PART: usize = 32;
+    const KEPT_SCRATCH_BYTES: usize = 256 << 20;
 
     fn scratch_pool() -> std::result::Result<sys::CUmemoryPool, DriverError> {
         let mut device = 0;
@@ -836,7 +840,10 @@ mod cuda {
         properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.handleTypes = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
         properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        let mut kept = KEPT_SCRATCH_BYTES;
+        let mut memory = 0;
+        // SAFETY: `memory` outlives the call.
+        unsafe { sys::cuDeviceTotalMem_v2(&mut memory, device) }.result()?;
+        let mut kept = (memory / KEPT_SCRATCH_PART).max(KEPT_SCRATCH_BYTES) as u64;
         // SAFETY: a location is its kind and then the device's number, whatever the second is called in this version of
         // CUDA's headers. The attribute is a 64-bit number.
         unsafe {

@@ -234,6 +234,29 @@ mod tests {
         places_of_streams_that_are_gone_are_given_to_others(&cuda, &context);
     }
 
+    /// A repacked vocabulary takes three quarters of a gigabyte.
+    #[test]
+    fn a_large_workspace_is_kept_while_the_host_waits() {
+        let Some((cuda, context)) = gpu("a_large_workspace_is_kept_while_the_host_waits") else {
+            return;
+        };
+        let stream = cuda.default_stream();
+        let total = result::mem_get_info().unwrap().1;
+        let bytes = (total / 40).clamp(128 << 20, 1 << 30);
+        let address = allocate(bytes, &context, stream.cu_stream()).unwrap();
+        free(address, stream.cu_stream()).unwrap();
+        stream.synchronize().unwrap();
+        let Some(pool) = context.scratch_pool() else {
+            eprintln!("the driver makes no pools: nothing is kept");
+            return;
+        };
+        let mut reserved = 0u64;
+        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+        // SAFETY: the pool is the context's, and the attribute is a 64-bit number.
+        unsafe { result::mem_pool::get_attribute(pool, attribute, std::ptr::from_mut(&mut reserved).cast()) }.unwrap();
+        assert!(reserved >= bytes as u64, "{reserved} bytes of {bytes} are kept");
+    }
+
     fn candles_default_stream_keeps_scratch_memory_thread_by_thread(cuda: &Arc<CudaContext>, context: &CurrentContext) {
         let stream = cuda.per_thread_stream();
         let first = take(&stream, 1 << 20, context);
