@@ -234,7 +234,8 @@ fn copies_may_ignore_their_source() {
     let text = "
     setp.COMPARE.s32 %p1, %r1, 0;
     cp.async.ca.shared.global [%r6], [%rd4+4096], 4, %p1;
-    cp.async.wait_all;
+    cp.async.commit_group;
+    cp.async.wait_group 0;
     ld.shared.u32 %r12, [%r6];
     setp.ne.s32 %p2, %r12, 0;
     @%p2 st.shared.u32 [%r6+2], %r1;";

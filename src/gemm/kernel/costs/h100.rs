@@ -2,10 +2,10 @@
 //! they can against the fastest plans (1 to 2 % on average there); a predicted time itself may be off by a fifth.
 //!
 //! That was before the model knew of further waves, ragged rows and the L2: these say nothing of them (`wave_us` is `setup_us`, the
-//! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `ffma_unaligned_`, `gemv_dot_`, `gemv_panel_` and `gemv_stream_`
-//! kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's. Batches, blocks beside each other and memory's start were not
-//! known either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious
-//! predictions.
+//! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `ffma_unaligned_`, `gemv_dot_`, `gemv_panel_` and
+//! `gemv_stream_` kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's.
+//! Batches, blocks beside each other and memory's start were not known either; every kernel that reads by TMA has one `cut_us`. Those of
+//! `few_rows_` kernels are cautious predictions.
 //!
 //! Kernels for 16 bits with tiles of 192 columns, of 256 without clusters of two or with two blocks a multiprocessor, and `gemv_dot_m1_deep`
 //! are newer: theirs are guesses after the kernels next to them.
