@@ -11,8 +11,8 @@
 // What else is new, beside those kernels:
 //   - a thread's outputs are 8 × 8 (or 4 × 8) in pieces of 4 × 4, so both operands are read 16 bytes at a time: 4 reads of shared memory
 //     for 64 FFMA in place of 10, and accumulators that keep out of the way of operands in the register file (thread_tile.cuh);
-//   - a copy takes two instructions to find its addresses and none to be valid: what lies outside of the matrix is a predicate of the
-//     copy (ignore-src), with nothing to select;
+//   - a copy takes two or three instructions for its addresses and one for its predicate: what lies outside of the matrix is ignored by
+//     the copy itself (ignore-src), with nothing to select;
 //   - sums leave through shared memory a few rows of a warp at a time, so that a warp stores whole rows of its tile: 128 bytes at once,
 //     wherever a row of D starts.
 //
