@@ -19,19 +19,18 @@
 // FFMA are four fifths of the instructions of the main loop. Three stages are better than four: two portions ahead are enough, and a
 // block starts to multiply earlier.
 //
-// H200, µs:                        ffma_words_…   this    cuBLAS
-//   NT 65536×256×245                        231    202       187   (64×128)
-//   NT 12 × 1994×1994×56                    202    169       185   (64×128)
-//   NT 16384×160×6375                      1347    946      1249   (128×64)
-//   NN 15 × 1353×112×1159                   193    160       166   (64×64)
-//   NN 36 × 902×64×902                      154    117       129   (32×64)
+// H200, µs (benches/results/h200/random-fp32-strict.json):   this   cuBLAS
+//   NT 39 × 655×655×88                                         114      159   (64×128)
+//   NT 1843×4544×435                                           190      176   (64×128)
+//   NN 32 × 1916×48×108                                         32       34   (128×64)
+//   NN 40 × 1727×64×1727                                       429      470   (64×64)
+//   TN 8 × 1702×96×448                                          44       40   (64×32)
 #include "../epilogue/epilogue.cuh"
-#include "../epilogue/partial_sums.cuh"
-#include "../ptx/cluster.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
 #include "../scheduler/tiles.cuh"
 #include "lanes.cuh"
+#include "store_sums.cuh"
 #include "thread_tile.cuh"
 
 namespace ffma_gemm {
@@ -58,13 +57,13 @@ struct WordCopies {
     const float* next;        // the word of this thread's next copy
     int64_t step, advance;    // from copy to copy, and more of it after the last one of a portion
     uint32_t place, apart;    // bytes from the panel's start to the first copy's place, and from place to place
-    int row, k;               // the first copy's, in the panel
-    int rows_left;            // from that row on
+    int k;                    // the first copy's, in the panel
+    int rows_left;            // from its row on
     bool along_k;
 
     __device__ __forceinline__ WordCopies(const Source& source, int first_row, int first_k) {
         along_k = !source.along_rows();
-        row = along_k ? threadIdx.x / DEPTH : threadIdx.x % EXTENT;
+        const int row = along_k ? threadIdx.x / DEPTH : threadIdx.x % EXTENT;
         k = along_k ? threadIdx.x % DEPTH : threadIdx.x / EXTENT;
         rows_left = source.rows - first_row - row;
         place = (k * PITCH + row) * kWord;
@@ -92,7 +91,7 @@ struct WordCopies {
     }
 };
 
-// A block's tile: BM × BN in portions of BK along k, LM lanes of a warp along m, TM × TN outputs a thread.
+// A block's tile: BM × BN in portions of BK along k, WM × WN of it a warp and TM × TN a thread.
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
 struct Unaligned {
     static constexpr int kLanesM = WM / TM, kLanesN = WN / TN;
@@ -228,31 +227,16 @@ private:
         }
     }
 
-    // Everything else: all sums of the tile go to shared memory, for one short copy of the epilogue's code. Where a cluster cuts k, each
-    // of its blocks adds up and stores its share, in the order of k.
+    // Everything else: all sums of the tile go to shared memory, for one short copy of the epilogue's code.
     static __device__ __forceinline__ void store_with_epilogue(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float* sums,
                                                                int row, int col) {
 #pragma unroll
         for (int i = 0; i < TM; ++i)
 #pragma unroll
             for (int j = 0; j < TN; ++j) sums[(row + Thread::row(i)) * kPitchSum + col + Thread::col(j)] = tile.acc[i][j];
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-        if (args.split_k > 1) ptx::cluster_sync();
-#endif
-        __syncthreads();
+        wait_for_sums(args);
         const Epilogue epilogue(args, work.batch);
-#pragma unroll 1
-        for (int item = work.slice * kThreads + threadIdx.x; item < BM * BN; item += args.split_k * kThreads) {
-            const float* here = sums + item / BN * kPitchSum + item % BN;
-            float sum[] = {*here};
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-            if (args.split_k > 1) sum_over_cluster<1, 1, 4>(here, args.split_k, sum);
-#endif
-            epilogue.store(args, work.row + item / BN, work.col + item % BN, sum[0]);
-        }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-        if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums
-#endif
+        store_sums<BM, BN, kThreads, kPitchSum>(args, work, epilogue, sums);
     }
 };
 

@@ -23,11 +23,10 @@
 // For long k and large tiles the kernels that read 16 bytes at a time stay ahead, a repack included: words cost a copy each.
 // Of 15 variants these were best for some of 142 products; two stages for 80 × 80 leave room for a fourth block.
 #include "../epilogue/epilogue.cuh"
-#include "../epilogue/partial_sums.cuh"
-#include "../ptx/cluster.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
 #include "../scheduler/tiles.cuh"
+#include "store_sums.cuh"
 
 namespace ffma_gemm {
 
@@ -183,23 +182,8 @@ private:
         for (int i = 0; i < TM; ++i)
 #pragma unroll
             for (int j = 0; j < TN; ++j) sums[(first_row + i) * kPitchSum + first_col + j * kAcross] = acc[i][j];
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-        if (args.split_k > 1) ptx::cluster_sync();
-#endif
-        __syncthreads();
-#pragma unroll 1
-        for (int item = work.slice * kThreads + threadIdx.x; item < BM * BN; item += args.split_k * kThreads) {
-            const int row = item / BN, col = item % BN;
-            const float* here = sums + row * kPitchSum + col;
-            float sum[] = {*here};
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-            if (args.split_k > 1) sum_over_cluster<1, 1, 4>(here, args.split_k, sum);
-#endif
-            epilogue.store(args, work.row + row, work.col + col, sum[0]);
-        }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-        if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums
-#endif
+        wait_for_sums(args);
+        store_sums<BM, BN, kThreads, kPitchSum>(args, work, epilogue, sums);
     }
 };
 

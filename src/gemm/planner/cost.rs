@@ -279,7 +279,7 @@ impl Work {
 impl KernelCost {
     /// The part of the peak that so many blocks of a multiprocessor reach together: `solo` alone, `full` where no more fit. Between the
     /// two, what each takes beyond its part of the full rate goes down with their number.
-    fn rate(&self, blocks: f64) -> f64 {
+    pub(super) fn rate(&self, blocks: f64) -> f64 {
         let resident = f64::from(self.resident.max(1));
         if resident == 1.0 {
             return self.full;

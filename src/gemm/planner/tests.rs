@@ -6,7 +6,7 @@ use super::plan::{cheaper, Plan, GROUP_M, MAX_GRID_YZ};
 use super::prepare;
 use crate::device::DeviceInfo;
 use crate::error::Error;
-use crate::gemm::kernel::costs::Costs;
+use crate::gemm::kernel::costs::{Costs, KernelCost};
 use crate::gemm::kernel::refusal::Refusal;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
@@ -810,5 +810,36 @@ fn names_and_symbols_of_the_table_are_unique() {
             "{}",
             spec.name
         );
+    }
+}
+
+#[test]
+fn blocks_that_share_a_multiprocessor_reach_between_one_and_all() {
+    let mut rng = StdRng::seed_from_u64(9);
+    let built_in = Costs::built_in(&DeviceInfo::H200);
+    let some = built_in.kernels.values().next().copied().unwrap();
+    for _ in 0..1000 {
+        let resident = rng.random_range(1..=32);
+        let full = rng.random_range(0.01..1.5);
+        // Less would say that all together are done before one alone.
+        let solo = match resident {
+            1 => full,
+            _ => rng.random_range(full / f64::from(resident)..=full),
+        };
+        let cost = KernelCost {
+            full,
+            solo,
+            resident,
+            ..some
+        };
+        let close = |x: f64, y: f64| (x / y - 1.0).abs() < 1e-9;
+        assert!(close(cost.rate(1.0), solo), "{cost:?}");
+        assert!(close(cost.rate(f64::from(resident)), full), "{cost:?}");
+        for blocks in 1..resident {
+            let [fewer, more] = [blocks, blocks + 1].map(f64::from);
+            assert!(cost.rate(more) >= cost.rate(fewer) * (1.0 - 1e-9), "{cost:?}, {blocks}");
+            let [sooner, later] = [fewer, more].map(|blocks| blocks / cost.rate(blocks));
+            assert!(later >= sooner * (1.0 - 1e-9), "{cost:?}, {blocks}");
+        }
     }
 }

@@ -208,14 +208,10 @@ pub(super) const fn pipelined(
     }
 }
 
-/// By asynchronous copies of single words, whatever the alignment. A thread's columns are as far apart as threads beside each other
-/// are many.
-pub(super) const fn words(name: &'static str, block: [u32; 3], thread: [u32; 2], stages: u32) -> KernelSpec {
-    let tile = tile(block, NO_WARPS, thread, stages);
+/// By asynchronous copies of single words, whatever the alignment.
+const fn by_words(name: &'static str, tile: Tile) -> KernelSpec {
     KernelSpec {
         name,
-        file: "ffma/ffma_words",
-        summary: "FFMA, any alignment, copies of words",
         tile,
         threads: derived::threads(&tile),
         dynamic_shared: derived::words(&tile),
@@ -224,7 +220,16 @@ pub(super) const fn words(name: &'static str, block: [u32; 3], thread: [u32; 2],
     }
 }
 
-/// The same for longer sums: copies are spread over the steps of k that they run beside.
+/// Short sums. A thread's columns are as far apart as threads beside each other are many.
+pub(super) const fn words(name: &'static str, block: [u32; 3], thread: [u32; 2], stages: u32) -> KernelSpec {
+    KernelSpec {
+        file: "ffma/ffma_words",
+        summary: "FFMA, any alignment, copies of words",
+        ..by_words(name, tile(block, NO_WARPS, thread, stages))
+    }
+}
+
+/// Longer sums: copies are spread over the steps of k that they run beside.
 pub(super) const fn unaligned(
     name: &'static str,
     block: [u32; 3],
@@ -232,16 +237,10 @@ pub(super) const fn unaligned(
     thread: [u32; 2],
     stages: u32,
 ) -> KernelSpec {
-    let tile = tile(block, warp, thread, stages);
     KernelSpec {
-        name,
         file: "ffma/ffma_unaligned",
         summary: "FP32 multiply-adds, any alignment, copies of words between them",
-        tile,
-        threads: derived::threads(&tile),
-        dynamic_shared: derived::words(&tile),
-        pdl: true,
-        ..FFMA
+        ..by_words(name, tile(block, warp, thread, stages))
     }
 }
 
