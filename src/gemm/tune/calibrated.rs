@@ -70,7 +70,8 @@ pub fn read(path: &Path) -> io::Result<Costs> {
     Ok(costs)
 }
 
-/// Keeps costs in this file. Who reads meanwhile sees the old file or the new one.
+/// Keeps costs in this file. Who reads meanwhile sees the old file or the new one. A link stays one; what is no regular file, such as a
+/// pipe, is written to and not replaced.
 ///
 /// # Errors
 ///
@@ -79,8 +80,14 @@ pub fn write(costs: &Costs, path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
+    let text = serde_json::to_vec_pretty(costs)?;
+    // Where nothing is yet, there is nothing to follow.
+    let path = path.canonicalize().unwrap_or_else(|_| path.into());
+    if path.exists() && !path.is_file() {
+        return fs::write(path, text);
+    }
     let fresh = path.with_extension("new");
-    fs::write(&fresh, serde_json::to_vec_pretty(costs)?)?;
+    fs::write(&fresh, text)?;
     fs::rename(fresh, path)
 }
 
@@ -109,6 +116,25 @@ mod tests {
         assert!(read(&path).unwrap_err().to_string().contains("launch_us"));
         fs::write(&path, "{ half a fi").unwrap();
         assert!(read(&path).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_devices_are_written_through_and_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let costs = Costs::built_in(&DeviceInfo::H200);
+        for target in [folder.path().join("costs.json"), "/dev/null".into()] {
+            let link = folder.path().join("link");
+            if !target.exists() {
+                fs::write(&target, "").unwrap();
+            }
+            std::os::unix::fs::symlink(&target, &link).unwrap();
+            write(costs, &link).unwrap();
+            assert_eq!(fs::read_link(&link).unwrap(), target);
+            fs::remove_file(link).unwrap();
+        }
+        assert_eq!(read(&folder.path().join("costs.json")).unwrap().shared, costs.shared);
+        assert!(!Path::new("/dev/null").is_file());
     }
 
     #[test]
