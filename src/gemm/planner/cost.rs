@@ -32,6 +32,51 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     accesses.iter().filter(single).count()
 }
 
+/// Operands along k that threads transpose on their way to shared memory.
+fn along_k(spec: &KernelSpec, problem: &GemmProblem) -> usize {
+    if spec.tma_boxes.is_some() || spec.lanes_share_k() {
+        return 0;
+    }
+    let accesses = problem.accesses();
+    let a = matches!(accesses.a, Access::RowVector | Access::RowScalar);
+    let b = matches!(accesses.b, Access::ColVector | Access::ColScalar);
+    usize::from(a) + usize::from(b)
+}
+
+/// The parts of its tiles' rows and columns that a matrix has.
+fn filled(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
+    let [tiles_m, tiles_n] = spec.tiles(problem);
+    let part = |size: usize, tiles: usize, tile: u32| size as f64 / (tiles * tile as usize).max(1) as f64;
+    [
+        part(problem.m, tiles_m, spec.tile.bm),
+        part(problem.n, tiles_n, spec.tile.bn),
+    ]
+}
+
+/// Tiles that stick out of the matrix below or on the right, as parts of the `of_one` tiles that a multiprocessor has one after
+/// another, where threads look whether what they read is inside: the sum of both sides. A single one keeps all waiting where each
+/// multiprocessor has but one.
+fn edges(spec: &KernelSpec, problem: &GemmProblem, of_one: f64) -> f64 {
+    if spec.tma_boxes.is_some() {
+        return 0.0;
+    }
+    let least = 1.0 / of_one.max(1.0);
+    let part = |size: usize, tile: u32| match size % tile as usize {
+        0 => 0.0,
+        _ => least.max(1.0 / size.div_ceil(tile as usize) as f64),
+    };
+    part(problem.m, spec.tile.bm) + part(problem.n, spec.tile.bn)
+}
+
+/// The parts of tiles that lie outside of the matrix, where TMA fills them: the sum of both sides.
+fn outside(spec: &KernelSpec, problem: &GemmProblem) -> f64 {
+    if spec.tma_boxes.is_none() {
+        return 0.0;
+    }
+    let [rows, cols] = filled(spec, problem);
+    2.0 - rows - cols
+}
+
 /// The part of a slab whose loads keep memory busy, where blocks stay and read straight into registers: they have the next slab under
 /// way too. Shorter k leaves threads without a load.
 const BUSY_PART: f64 = 0.5;
@@ -62,6 +107,12 @@ const VECTOR_BYTES: usize = 16;
 
 /// Outputs of a tile of 128 × 128.
 const LARGE_TILE: f64 = 128.0 * 128.0;
+
+/// Threads of a warp.
+const WARP: u32 = 32;
+
+/// Warp schedulers of a multiprocessor.
+const SCHEDULERS: f64 = 4.0;
 
 /// What repacking an operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +146,8 @@ pub struct Work {
     multiprocessors: u32,
     /// Blocks of the grid if each had one tile, or a slice of it.
     blocks: usize,
+    /// Warps of a block.
+    warps: u32,
     /// Operations of a block in one portion of k.
     step_flops: f64,
     /// Operations of a block.
@@ -103,14 +156,23 @@ pub struct Work {
     peak: f64,
     /// Operands that are read by single elements.
     single_elements: usize,
+    /// Tiles that stick out of the matrix, where threads look whether what they read is inside, as parts of those that a
+    /// multiprocessor has.
+    edges: f64,
+    /// The parts of tiles outside of the matrix that TMA fills.
+    outside: f64,
+    /// Operands along k that threads transpose on their way.
+    along_k: usize,
     /// What A, B and D take at the datasheet's bandwidth, in µs, or longer where the kernel does not ask for so much at a time.
     memory_us: f64,
     /// What A and B take there once more, as far as several tiles fetch the same of them, in µs.
     far_us: f64,
-    /// What the portions of A and B that the blocks of a multiprocessor fetch take from the L2 at least, in µs.
+    /// What the portions of A and B that the blocks of the busiest multiprocessor fetch take from the L2 at least, in µs.
     l2_us: f64,
-    /// Whether rows of D start off 16 bytes.
-    ragged: bool,
+    /// The same of what a multiprocessor fetches on average.
+    l2_average_us: f64,
+    /// The part of its tiles that D has, where its rows start off 16 bytes; 0 where they do not.
+    ragged: f64,
     /// Whether there is a batch, in which a block has to find its matrices.
     batched: bool,
     /// Whether the kernel gets ready while the one before it ends.
@@ -157,7 +219,8 @@ impl Work {
             Cut::Whole | Cut::Cluster(_) => blocks.div_ceil(multiprocessors as usize) as f64,
             Cut::StreamK(_) | Cut::WorkQueue(_) => blocks as f64 / f64::from(multiprocessors),
         };
-        let fetched = lines * f64::from(k_slice) * blocks_of_one * problem.dtype().size() as f64;
+        let slice_bytes = lines * f64::from(k_slice) * problem.dtype().size() as f64;
+        let l2_bytes_per_us = L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz);
         let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
             (Grid::Clusters(Side::M), [m, n]) => [m.div_ceil(2), n],
             (Grid::Clusters(Side::N), [m, n]) => [m, n.div_ceil(2)],
@@ -178,14 +241,22 @@ impl Work {
             cut,
             multiprocessors: device.sm_count,
             blocks,
+            warps: spec.threads.div_ceil(WARP),
             step_flops,
             flops: step_flops * steps,
             peak: device.peak_flops_per_us(spec.arithmetic) / products,
             single_elements: single_elements(spec, problem),
+            along_k: along_k(spec, problem),
+            edges: edges(spec, problem, blocks as f64 / f64::from(multiprocessors)),
+            outside: outside(spec, problem),
             memory_us: problem.min_bytes() / bytes_per_us / slab_fill(spec, problem.k),
             far_us: far_bytes / bytes_per_us,
-            l2_us: fetched / (L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz)),
-            ragged: problem.accesses().d != Access::RowVector,
+            l2_us: slice_bytes * blocks_of_one / l2_bytes_per_us,
+            l2_average_us: slice_bytes * blocks as f64 / f64::from(multiprocessors) / l2_bytes_per_us,
+            ragged: match problem.accesses().d {
+                Access::RowVector => 0.0,
+                _ => filled(spec, problem).iter().product(),
+            },
             batched: problem.batch() > 1,
             starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
@@ -203,8 +274,14 @@ impl Work {
     pub fn us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         let split_k = if let Cut::Cluster(slices) = self.cut { slices } else { 1 };
         let (split_us, room) = shared.clusters.of(split_k);
-        let peak = self.peak / (1.0 + cost.single_elements * self.single_elements as f64);
-        let ragged_us = if self.ragged { cost.ragged_us } else { 0.0 };
+        // The part of the multiprocessors that have something to do.
+        let busy = (self.blocks as f64 / f64::from(self.multiprocessors.max(1))).min(1.0);
+        let peak = self.peak
+            / (1.0 + cost.single_elements * self.single_elements as f64)
+            / (1.0 + cost.edges * (self.edges + self.outside))
+            / (1.0 + cost.along_k * self.along_k as f64)
+            / (1.0 + cost.crowd * busy);
+        let ragged_us = self.ragged * cost.ragged_us;
         let batch_us = if self.batched { cost.batch_us } else { 0.0 };
         let (setup_us, wave_us) = (
             cost.setup_us + ragged_us + batch_us,
@@ -212,8 +289,10 @@ impl Work {
         );
         // Blocks of a multiprocessor at a time, where each has one tile or a slice of it.
         let mut beside = 1.0;
+        // Rounds of such blocks.
+        let mut rounds = 1.0;
         // The time of a multiprocessor that works on so many blocks at once.
-        let together = |blocks: f64| blocks * self.flops / (peak * cost.rate(blocks));
+        let together = |blocks: f64| blocks * self.flops / (peak * cost.rate(blocks, self.warps));
         let arithmetic_us = match self.cut {
             Cut::StreamK(way) => {
                 let range_us = way.cut_steps.div_ceil(way.ranges) as f64 * self.step_flops / (peak * cost.full);
@@ -229,7 +308,7 @@ impl Work {
                 f64::from(waves) * f64::from(queue.strips) / f64::from(queue.members) * self.flops / (peak * cost.full)
             }
             Cut::Whole | Cut::Cluster(_) => {
-                let slots = ((self.multiprocessors as f64 * room) as u32 / split_k * split_k).max(1) as usize;
+                let slots = ((self.multiprocessors as f64 * room).round() as u32 / split_k * split_k).max(1) as usize;
                 let wave = slots * cost.resident.max(1) as usize;
                 let rest = self.blocks % wave;
                 let waves = self.blocks / wave;
@@ -237,6 +316,7 @@ impl Work {
                     0 => (0.0, waves.saturating_sub(1)),
                     rest => (together(rest.div_ceil(slots) as f64), waves),
                 };
+                rounds = self.blocks.div_ceil(wave).max(1) as f64;
                 beside = self.blocks.div_ceil(slots).clamp(1, cost.resident.max(1) as usize) as f64;
                 setup_us
                     + cost.beside_us * (beside - 1.0)
@@ -245,10 +325,15 @@ impl Work {
                     + rest_us
             }
         };
-        let memory_us = shared.memory_start_us + (self.memory_us + shared.far * self.far_us) / cost.bandwidth;
+        let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
+        let memory_us = shared.memory_start_us + (self.memory_us + shared.far * self.far_us) / bandwidth;
         let handed_on = 1.0 - 1.0 / f64::from(split_k);
         let sums_us = shared.clusters.sums_us * self.large_tiles * beside * handed_on;
-        let exchange_us = sums_us + if split_k > 1 { cost.cut_us } else { 0.0 };
+        let (cut_us, round_us) = match split_k {
+            1 => (0.0, 0.0),
+            _ => (cost.cut_us, shared.clusters.round_us),
+        };
+        let exchange_us = rounds * (sums_us + cut_us) + (rounds - 1.0) * round_us;
         let launch_us = match self.starts_early {
             true => shared.early_launch_us,
             false => shared.launch_us,
@@ -269,7 +354,10 @@ impl Work {
             cost.start_us + us / (cost.bandwidth * gaps)
         };
         let repacks_us: f64 = self.repacks.iter().flatten().map(repack_us).sum();
-        let l2_us = self.l2_us * shared.l2;
+        let l2_us = match shared.l2 {
+            0.0 => 0.0,
+            together => self.l2_us.max(self.l2_average_us * together),
+        };
         let longest = arithmetic_us.max(memory_us).max(l2_us);
         let product_us = longest + shared.exposed * (arithmetic_us + memory_us + l2_us - longest);
         launch_us + queue_us + split_us + pairs_us + exchange_us + product_us + repacks_us
@@ -278,14 +366,18 @@ impl Work {
 
 impl KernelCost {
     /// The part of the peak that so many blocks of a multiprocessor reach together: `solo` alone, `full` where no more fit. Between the
-    /// two, what each takes beyond its part of the full rate goes down with their number.
-    pub(super) fn rate(&self, blocks: f64) -> f64 {
+    /// two, time goes up with what the busiest warp scheduler has to do: a second block of two warps takes no longer beside the first.
+    pub(super) fn rate(&self, blocks: f64, warps: u32) -> f64 {
         let resident = f64::from(self.resident.max(1));
-        if resident == 1.0 {
-            return self.full;
+        // What a scheduler has to do: blocks of few warps find one that is idle.
+        let turns = |blocks: f64| (blocks * f64::from(warps) / SCHEDULERS).ceil();
+        let [first, last] = [1.0, resident].map(turns);
+        let together = resident / self.full;
+        if first >= last {
+            return blocks / together;
         }
-        let alone = (1.0 / blocks - 1.0 / resident) / (1.0 - 1.0 / resident);
-        1.0 / (1.0 / self.full + (1.0 / self.solo - 1.0 / self.full) * alone)
+        let alone = 1.0 / self.solo;
+        blocks / (alone + (together - alone) * (turns(blocks) - first) / (last - first))
     }
 }
 

@@ -109,7 +109,7 @@ impl Plan {
         }
         let work = Work::of(spec, &problem, &repacks, device, cut);
         let predicted_us = match costs.of(spec) {
-            Some(cost) => work.us(cost, &costs.shared),
+            Some(cost) => work.us(cost, costs.shared_of(problem.dtype())),
             None => f64::INFINITY,
         };
         Plan {

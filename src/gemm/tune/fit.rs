@@ -90,6 +90,8 @@ pub struct Prediction {
 /// A plan.
 struct Row {
     kernel: usize,
+    /// Whether elements have 16 bits.
+    half: bool,
     cut: Cut,
     repacked: [bool; 2],
     work: Work,
@@ -172,6 +174,7 @@ impl Sweep {
                         let kernel = self.kernel(plan.kernel.costs_name());
                         self.rows.push(Row {
                             kernel,
+                            half: dtype.is_16_bit(),
                             cut: plan.cut,
                             repacked: plan.repacks.map(|repack| repack.is_some()),
                             work: plan.work(&device),
@@ -219,11 +222,6 @@ impl Sweep {
             self.kernels.push(name.into());
             self.kernels.len() - 1
         })
-    }
-
-    fn is_of(&self, row: usize, stage: Stage) -> bool {
-        let mut choices = self.rows[row].choices.iter();
-        choices.any(|&choice| stage.has(self.choices[choice].dtype))
     }
 
     /// Whether there is nothing to fit to.
@@ -299,6 +297,9 @@ impl Sweep {
             wave_us: 4.0,
             bandwidth: 0.75,
             single_elements: 0.3,
+            edges: 0.0,
+            crowd: 0.0,
+            along_k: 0.0,
             ragged_us: 0.0,
             batch_us: 0.0,
             beside_us: 0.0,
@@ -306,7 +307,7 @@ impl Sweep {
         };
         let of = |name: &String| costs.kernels.get(name).copied().unwrap_or(unknown);
         Values {
-            shared: costs.shared,
+            shared: [costs.shared, costs.shared_16],
             kernels: self.kernels.iter().map(of).collect(),
         }
     }
@@ -314,26 +315,23 @@ impl Sweep {
     /// The costs by which the planner chooses best among these plans, looked for from `start` on. Kernels of which the sweep has
     /// no plans keep their costs.
     ///
-    /// What kernels have in common is fitted to products of 32 bits where there are some, and kernels for 16 bits to that: there are fewer
-    /// of them, they err in other ways, and fitted together choices among those of 32 bits were worse.
+    /// Kernels for 32 bits and for 16 are fitted by themselves, with what they have in common: they err in other ways, and fitted together
+    /// choices among both were worse.
     ///
     /// With `only`, the costs of the kernels for which it is true are fitted, and all others are held.
     pub fn fit(&self, start: &Costs, gpu: &str, only: Option<&dyn Fn(&str) -> bool>) -> Costs {
         let mut values = self.values(start);
-        let of_32_bits = |choice: &Choice| !choice.dtype.is_16_bit();
-        let stages: &[Stage] = match self.choices.iter().any(of_32_bits) {
-            true => &[Stage::OfBits(32), Stage::OfBits(16)],
-            false if start.gpu == gpu => &[Stage::OfBits(16)],
-            false => &[Stage::All],
-        };
-        for &stage in stages {
+        let stages = [false, true]
+            .into_iter()
+            .filter(|&half| self.rows.iter().any(|row| row.half == half));
+        for half in stages {
             let moves = |parameter: Parameter| match (only, parameter.kernel()) {
                 (Some(only), Some(kernel)) => only(&self.kernels[kernel]),
                 (Some(_), None) => false,
-                (None, _) => stage.moves(parameter),
+                (None, _) => parameter.half().is_none_or(|of| of == half),
             };
             for choosing in [0.0, 1.0] {
-                values = Descent::new(self, values, choosing, stage, &moves).run();
+                values = Descent::new(self, values, choosing, half, &moves).run();
             }
         }
         let mut costs = start.clone();
@@ -347,7 +345,7 @@ impl Sweep {
             cost.solo = cost.full;
             cost.beside_us = 0.0;
         }
-        costs.shared = values.shared;
+        [costs.shared, costs.shared_16] = values.shared;
         for (name, kernel) in self.kernels.iter().zip(values.kernels) {
             costs.kernels.insert(name.clone(), kernel);
         }
@@ -355,38 +353,18 @@ impl Sweep {
     }
 }
 
-/// What is fitted at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Everything to everything.
-    All,
-    /// Kernels for elements of so many bits, and with those of 32 what all kernels have in common.
-    OfBits(u32),
-}
-
-impl Stage {
-    fn has(self, dtype: DType) -> bool {
-        match self {
-            Stage::All => true,
-            Stage::OfBits(bits) => (bits == 16) == dtype.is_16_bit(),
-        }
-    }
-
-    fn moves(self, parameter: Parameter) -> bool {
-        self != Stage::OfBits(16) || parameter.kernel().is_some()
-    }
-}
-
 /// Costs as they are fitted: by the number of the kernel.
 #[derive(Clone)]
 struct Values {
-    shared: SharedCosts,
+    /// Of kernels for 32 bits and for 16.
+    shared: [SharedCosts; 2],
     kernels: Vec<KernelCost>,
 }
 
 impl Values {
     fn us(&self, row: &Row) -> f64 {
-        row.work.us(&self.kernels[row.kernel], &self.shared)
+        row.work
+            .us(&self.kernels[row.kernel], &self.shared[usize::from(row.half)])
     }
 }
 
@@ -398,14 +376,17 @@ enum Parameter {
     SetupUs(usize),
     WaveUs(usize),
     SingleElements(usize),
+    Edges(usize),
+    Crowd(usize),
+    AlongK(usize),
     RaggedUs(usize),
     BatchUs(usize),
     BesideUs(usize),
     CutUs(usize),
     Bandwidth(usize),
-    Shared(fn(&mut SharedCosts) -> &mut f64),
-    ClusterUs(usize),
-    ClusterRoom(usize),
+    Shared(bool, fn(&mut SharedCosts) -> &mut f64),
+    ClusterUs(bool, usize),
+    ClusterRoom(bool, usize),
 }
 
 impl Parameter {
@@ -418,6 +399,9 @@ impl Parameter {
                 Parameter::WaveUs(kernel),
                 Parameter::Bandwidth(kernel),
                 Parameter::SingleElements(kernel),
+                Parameter::Edges(kernel),
+                Parameter::Crowd(kernel),
+                Parameter::AlongK(kernel),
                 Parameter::RaggedUs(kernel),
                 Parameter::BatchUs(kernel),
                 Parameter::CutUs(kernel),
@@ -426,7 +410,7 @@ impl Parameter {
                 all.extend([Parameter::Solo(kernel), Parameter::BesideUs(kernel)]);
             }
         }
-        let shared: [fn(&mut SharedCosts) -> &mut f64; 19] = [
+        let shared: [fn(&mut SharedCosts) -> &mut f64; 20] = [
             |shared| &mut shared.launch_us,
             |shared| &mut shared.early_launch_us,
             |shared| &mut shared.pairs_us,
@@ -435,6 +419,7 @@ impl Parameter {
             |shared| &mut shared.memory_start_us,
             |shared| &mut shared.far,
             |shared| &mut shared.exposed,
+            |shared| &mut shared.clusters.round_us,
             |shared| &mut shared.stream_k.finish,
             |shared| &mut shared.stream_k.piece,
             |shared| &mut shared.stream_k.straddle,
@@ -447,9 +432,11 @@ impl Parameter {
             |shared| &mut shared.repack.transpose_unaligned.bandwidth,
             |shared| &mut shared.repack.gaps,
         ];
-        all.extend(shared.map(Parameter::Shared));
-        for cut in 0..values.shared.clusters.us.len() {
-            all.extend([Parameter::ClusterUs(cut), Parameter::ClusterRoom(cut)]);
+        for half in [false, true] {
+            all.extend(shared.map(|of| Parameter::Shared(half, of)));
+            for cut in 0..values.shared[0].clusters.us.len() {
+                all.extend([Parameter::ClusterUs(half, cut), Parameter::ClusterRoom(half, cut)]);
+            }
         }
         all
     }
@@ -461,14 +448,17 @@ impl Parameter {
             Parameter::SetupUs(kernel) => &mut values.kernels[kernel].setup_us,
             Parameter::WaveUs(kernel) => &mut values.kernels[kernel].wave_us,
             Parameter::SingleElements(kernel) => &mut values.kernels[kernel].single_elements,
+            Parameter::Edges(kernel) => &mut values.kernels[kernel].edges,
+            Parameter::Crowd(kernel) => &mut values.kernels[kernel].crowd,
+            Parameter::AlongK(kernel) => &mut values.kernels[kernel].along_k,
             Parameter::RaggedUs(kernel) => &mut values.kernels[kernel].ragged_us,
             Parameter::BatchUs(kernel) => &mut values.kernels[kernel].batch_us,
             Parameter::BesideUs(kernel) => &mut values.kernels[kernel].beside_us,
             Parameter::CutUs(kernel) => &mut values.kernels[kernel].cut_us,
             Parameter::Bandwidth(kernel) => &mut values.kernels[kernel].bandwidth,
-            Parameter::Shared(of) => of(&mut values.shared),
-            Parameter::ClusterUs(cut) => &mut values.shared.clusters.us[cut],
-            Parameter::ClusterRoom(cut) => &mut values.shared.clusters.room[cut],
+            Parameter::Shared(half, of) => of(&mut values.shared[usize::from(half)]),
+            Parameter::ClusterUs(half, cut) => &mut values.shared[usize::from(half)].clusters.us[cut],
+            Parameter::ClusterRoom(half, cut) => &mut values.shared[usize::from(half)].clusters.room[cut],
         }
     }
 
@@ -478,20 +468,33 @@ impl Parameter {
         let (least, most) = match self {
             Parameter::Full(_) | Parameter::Solo(_) | Parameter::Bandwidth(_) => (0.002, 1.5),
             Parameter::SetupUs(_) => (0.02, 100.0),
-            Parameter::WaveUs(_) | Parameter::SingleElements(_) | Parameter::RaggedUs(_) => (0.01, 30.0),
+            Parameter::WaveUs(_)
+            | Parameter::SingleElements(_)
+            | Parameter::Edges(_)
+            | Parameter::Crowd(_)
+            | Parameter::AlongK(_)
+            | Parameter::RaggedUs(_) => (0.01, 30.0),
             Parameter::BatchUs(_) | Parameter::BesideUs(_) | Parameter::CutUs(_) => (0.01, 30.0),
-            Parameter::ClusterRoom(_) => (0.3, 1.0),
-            Parameter::Shared(_) | Parameter::ClusterUs(_) => (0.01, 20.0),
+            Parameter::ClusterRoom(..) => (0.3, 1.0),
+            Parameter::Shared(..) | Parameter::ClusterUs(..) => (0.01, 20.0),
         };
         let value = self.get(values);
         *value = (*value * factor).clamp(least, most);
         if let Parameter::Full(kernel) | Parameter::Solo(kernel) = self {
             let cost = &mut values.kernels[kernel];
-            cost.solo = if cost.resident > 1 {
-                cost.solo.min(cost.full)
-            } else {
-                cost.full
+            // Less would say that all together are done before one alone.
+            cost.solo = match cost.resident {
+                1 => cost.full,
+                resident => cost.solo.clamp(cost.full / f64::from(resident), cost.full),
             };
+        }
+    }
+
+    /// Whether it concerns plans for 16 bits alone, or those for 32; `None`: those of its kernel.
+    fn half(self) -> Option<bool> {
+        match self {
+            Parameter::Shared(half, _) | Parameter::ClusterUs(half, _) | Parameter::ClusterRoom(half, _) => Some(half),
+            _ => None,
         }
     }
 
@@ -504,6 +507,9 @@ impl Parameter {
             | Parameter::WaveUs(kernel)
             | Parameter::Bandwidth(kernel)
             | Parameter::SingleElements(kernel)
+            | Parameter::Edges(kernel)
+            | Parameter::Crowd(kernel)
+            | Parameter::AlongK(kernel)
             | Parameter::RaggedUs(kernel)
             | Parameter::BatchUs(kernel)
             | Parameter::BesideUs(kernel)
@@ -534,6 +540,8 @@ struct Descent<'a> {
     anchor: Values,
     /// What losses of choices count for; 0: predictions alone.
     choosing: f64,
+    /// Choices among plans that move.
+    count: f64,
     parts: Vec<Part>,
     /// For each choice, the sum of `likely` and of `likely` times what is lost.
     sums: Vec<[f64; 2]>,
@@ -548,20 +556,26 @@ struct Descent<'a> {
 }
 
 impl<'a> Descent<'a> {
-    fn new(sweep: &'a Sweep, values: Values, choosing: f64, stage: Stage, moves: &dyn Fn(Parameter) -> bool) -> Self {
+    fn new(sweep: &'a Sweep, values: Values, choosing: f64, half: bool, moves: &dyn Fn(Parameter) -> bool) -> Self {
         let mut parameters = Parameter::all(&values);
         parameters.retain(|&parameter| moves(parameter));
-        let of_stage = |&parameter: &Parameter| {
+        let of_half = |&parameter: &Parameter| {
             let mut rows = rows_of(sweep, &values, parameter);
-            rows.retain(|&row| sweep.is_of(row, stage));
+            rows.retain(|&row| sweep.rows[row].half == half);
             rows
         };
-        let rows_of = parameters.iter().map(of_stage).collect();
+        let rows_of = parameters.iter().map(of_half).collect();
         let mut descent = Descent {
             sweep,
             anchor: values.clone(),
             values,
             choosing,
+            count: sweep
+                .choices
+                .iter()
+                .filter(|choice| choice.dtype.is_16_bit() == half)
+                .count()
+                .max(1) as f64,
             parts: Vec::new(),
             sums: Vec::new(),
             parameters,
@@ -615,7 +629,7 @@ impl<'a> Descent<'a> {
     }
 
     fn weigh(&self, lost: f64, error: f64) -> f64 {
-        let count = self.sweep.choices.len().max(1) as f64;
+        let count = self.count;
         let error_share = if self.choosing > 0.0 { ERROR_SHARE } else { 1.0 };
         // As if every problem had three choices, as those in FP32 have.
         self.choosing * lost / count + error_share * 3.0 * error / count
@@ -735,7 +749,7 @@ fn rows_of(sweep: &Sweep, values: &Values, parameter: Parameter) -> Vec<usize> {
     }
     // Then nothing is hidden behind what takes longer.
     let mut values = values.clone();
-    values.shared.exposed = 0.5;
+    values.shared.iter_mut().for_each(|shared| shared.exposed = 0.5);
     let mut changed = values.clone();
     *parameter.get(&mut changed) *= 0.3;
     measured
@@ -818,6 +832,9 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
             wave_us: 4.0,
             bandwidth: 0.75,
             single_elements: 0.3,
+            edges: 0.0,
+            crowd: 0.0,
+            along_k: 0.0,
             ragged_us: 0.0,
             batch_us: 0.0,
             beside_us: 0.0,
@@ -825,19 +842,25 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
         });
     }
     // From 0 nothing is fitted.
-    let shared = &mut costs.shared;
-    for (value, guess) in [
-        (&mut shared.l2, 1.5),
-        (&mut shared.far, 0.2),
-        (&mut shared.exposed, 0.1),
-        (&mut shared.clusters.sums_us, 0.5),
-        (&mut shared.memory_start_us, 0.5),
-    ] {
-        *value = if *value > 0.0 { *value } else { guess };
+    for shared in [&mut costs.shared, &mut costs.shared_16] {
+        for (value, guess) in [
+            (&mut shared.l2, 2.0),
+            (&mut shared.far, 0.2),
+            (&mut shared.exposed, 0.1),
+            (&mut shared.clusters.round_us, 1.0),
+            (&mut shared.clusters.sums_us, 0.5),
+            (&mut shared.memory_start_us, 0.5),
+        ] {
+            *value = if *value > 0.0 { *value } else { guess };
+        }
     }
     for cost in costs.kernels.values_mut() {
         for (value, guess) in [
+            (&mut cost.single_elements, 0.01),
             (&mut cost.batch_us, 0.2),
+            (&mut cost.edges, 0.05),
+            (&mut cost.crowd, 0.05),
+            (&mut cost.along_k, 0.03),
             (&mut cost.beside_us, 0.1),
             (&mut cost.cut_us, 0.2),
         ] {
@@ -847,6 +870,7 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
     // A GPU may hold fewer than the one that costs were fitted on.
     for (name, cost) in &mut costs.kernels {
         cost.resident = cost.resident.min(holds.get(name).copied().unwrap_or(u32::MAX)).max(1);
+        cost.solo = cost.solo.max(cost.full / f64::from(cost.resident));
     }
     costs
 }
@@ -879,9 +903,15 @@ mod tests {
             cost.bandwidth *= off();
             cost.wave_us *= off();
             cost.single_elements *= off();
+            cost.edges = 0.05 * off();
+            cost.crowd = 0.05 * off();
+            cost.along_k = 0.03 * off();
         }
-        costs.shared.launch_us *= off();
-        costs.shared.repack.transpose.bandwidth *= off();
+        for shared in [&mut costs.shared, &mut costs.shared_16] {
+            shared.launch_us *= off();
+            shared.repack.transpose.bandwidth *= off();
+            shared.clusters.round_us = off();
+        }
         costs
     }
 
@@ -998,7 +1028,11 @@ mod tests {
             let start = Costs::built_in(&device);
             let named: Vec<&String> = sweep.kernels.iter().filter(|_| rng.random_range(0..3) == 0).collect();
             let fitted = sweep.fit(start, "a GPU", Some(&|kernel| named.iter().any(|name| *name == kernel)));
-            assert_eq!(fitted.shared, start.shared, "{dtype}");
+            assert_eq!(
+                (fitted.shared, fitted.shared_16),
+                (start.shared, start.shared_16),
+                "{dtype}"
+            );
             let moved = |name: &String| fitted.kernels[name] != start.kernels[name];
             assert!(
                 start
@@ -1013,15 +1047,16 @@ mod tests {
     }
 
     #[test]
-    fn kernels_for_16_bits_are_fitted_to_what_kernels_share() {
+    fn what_kernels_for_16_bits_have_in_common_is_theirs() {
         let device = DeviceInfo::H200;
         let mut rng = StdRng::seed_from_u64(6);
         let hidden = planted(&device, 0.5, &mut rng);
         let start = Costs::built_in(&device);
-        let sweep = sweep_of(DType::BF16, &device, 4, &hidden, 0.0, &mut rng);
-        // On a GPU that they are known of, they are held; on another one there is nothing else to find them from.
-        assert_eq!(sweep.fit(start, &start.gpu, None).shared, start.shared);
-        assert_ne!(sweep.fit(start, "a GPU", None).shared, start.shared);
+        for dtype in [DType::F32, DType::BF16] {
+            let fitted = sweep_of(dtype, &device, 4, &hidden, 0.0, &mut rng).fit(start, "a GPU", None);
+            assert_eq!(fitted.shared != start.shared, dtype == DType::F32);
+            assert_eq!(fitted.shared_16 != start.shared_16, dtype == DType::BF16);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod source;
 use super::spec::KernelSpec;
 use super::table::TABLE;
 use crate::device::DeviceInfo;
+use crate::gemm::operands::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -38,7 +39,13 @@ pub struct KernelCost {
     /// What each operand that can only be read by single elements adds to the time of a tile, in units of that time, where threads
     /// read the operands.
     pub single_elements: f64,
-    /// What a wave takes more, in µs, where rows of the result start off 16 bytes.
+    /// What tiles that stick out of the matrix on a side take more, as a part of their time; with TMA, as far as they stick out.
+    pub edges: f64,
+    /// What each operand that lies along k takes more, as a part of the time of a tile, where threads transpose it on its way.
+    pub along_k: f64,
+    /// What arithmetic takes more where all multiprocessors work than where one does, as a part.
+    pub crowd: f64,
+    /// What a wave of whole tiles takes more, in µs, where rows of the result start off 16 bytes.
     pub ragged_us: f64,
     /// What a wave takes more, in µs, where there is a batch: a block first works out where its matrices are.
     pub batch_us: f64,
@@ -62,7 +69,8 @@ pub struct SharedCosts {
     /// What a work queue over several slices of k takes more, in µs: the last block to finish a strip waits for the others' sums
     /// to be visible.
     pub queue_slices_us: f64,
-    /// What blocks fetch from the L2 takes, as a multiple of the least time; 0 where that was not fitted.
+    /// What all blocks together fetch from the L2 takes, as a multiple of what it would take if all multiprocessors could fetch at once
+    /// what one can alone; 0 where that was not fitted.
     pub l2: f64,
     /// What it takes until memory delivers at its full rate, in µs: what is read first has its whole way to go, and what is
     /// stored last.
@@ -91,6 +99,9 @@ pub struct ClusterCosts {
     /// What it takes a multiprocessor to hand on the sums of a tile of 128 × 128 to the blocks that add them up, in µs. Each block
     /// keeps its own part.
     pub sums_us: f64,
+    /// What each round of clusters after the first takes more than one of blocks, in µs: all blocks of a cluster have to find room at
+    /// once.
+    pub round_us: f64,
 }
 
 /// What the end of a stream-K launch costs, as parts of what a block takes beside its multiplications.
@@ -147,8 +158,10 @@ pub struct Costs {
     /// Where they come from.
     #[serde(skip)]
     pub origin: Origin,
-    /// What kernels have in common.
+    /// What kernels for 32 bits have in common.
     pub shared: SharedCosts,
+    /// What kernels for 16 bits have in common: what they do at once gets in each other's way differently.
+    pub shared_16: SharedCosts,
     /// What each kernel costs, by its name. Kernels without costs are no candidates of the planner.
     #[serde(serialize_with = "in_order")]
     pub kernels: HashMap<String, KernelCost>,
@@ -164,6 +177,7 @@ struct BuiltIn {
     device: DeviceInfo,
     gpu: &'static str,
     shared: SharedCosts,
+    shared_16: SharedCosts,
     kernels: &'static [(&'static str, KernelCost)],
 }
 
@@ -172,12 +186,14 @@ const BUILT_IN: [BuiltIn; 2] = [
         device: DeviceInfo::H100,
         gpu: h100::GPU,
         shared: h100::SHARED,
+        shared_16: h100::SHARED_16,
         kernels: h100::KERNELS,
     },
     BuiltIn {
         device: DeviceInfo::H200,
         gpu: h200::GPU,
         shared: h200::SHARED,
+        shared_16: h200::SHARED_16,
         kernels: h200::KERNELS,
     },
 ];
@@ -223,6 +239,14 @@ impl Costs {
         self.kernels.get(spec.costs_name())
     }
 
+    /// What kernels for such elements have in common.
+    pub const fn shared_of(&self, dtype: DType) -> &SharedCosts {
+        match dtype.is_16_bit() {
+            true => &self.shared_16,
+            false => &self.shared,
+        }
+    }
+
     /// These costs, and those of `others` for kernels that these lack.
     pub fn or(mut self, others: &Costs) -> Self {
         for (name, cost) in &others.kernels {
@@ -251,45 +275,54 @@ impl Costs {
             check(kernel, "wave_us", cost.wave_us, 0.0, LONGEST)?;
             check(kernel, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
             check(kernel, "single_elements", cost.single_elements, 0.0, LONGEST)?;
+            check(kernel, "edges", cost.edges, 0.0, LONGEST)?;
+            check(kernel, "crowd", cost.crowd, 0.0, LONGEST)?;
+            check(kernel, "along_k", cost.along_k, 0.0, LONGEST)?;
             check(kernel, "ragged_us", cost.ragged_us, 0.0, LONGEST)?;
             check(kernel, "batch_us", cost.batch_us, 0.0, LONGEST)?;
             check(kernel, "beside_us", cost.beside_us, 0.0, LONGEST)?;
             check(kernel, "cut_us", cost.cut_us, 0.0, LONGEST)?;
         }
-        let SharedCosts {
-            clusters,
-            stream_k,
-            repack,
-            ..
-        } = self.shared;
-        for (name, value) in [
-            ("launch_us", self.shared.launch_us),
-            ("early_launch_us", self.shared.early_launch_us),
-            ("pairs_us", self.shared.pairs_us),
-            ("queue_slices_us", self.shared.queue_slices_us),
-            ("l2", self.shared.l2),
-            ("memory_start_us", self.shared.memory_start_us),
-            ("far", self.shared.far),
-            ("exposed", self.shared.exposed),
-            ("finish", stream_k.finish),
-            ("piece", stream_k.piece),
-            ("straddle", stream_k.straddle),
-            ("sums_us", clusters.sums_us),
+        for (of, shared) in [
+            ("kernels for 32 bits", &self.shared),
+            ("kernels for 16 bits", &self.shared_16),
         ] {
-            check("all kernels", name, value, 0.0, LONGEST)?;
-        }
-        for (of, cost) in [
-            ("copies", repack.copy),
-            ("transpositions", repack.transpose),
-            ("unaligned transpositions", repack.transpose_unaligned),
-        ] {
-            check(of, "start_us", cost.start_us, 0.0, LONGEST)?;
-            check(of, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
-        }
-        check("repacking", "gaps", repack.gaps, 1e-6, 10.0)?;
-        for (us, room) in clusters.us.into_iter().zip(clusters.room) {
-            check("clusters", "us", us, 0.0, LONGEST)?;
-            check("clusters", "room", room, 1e-6, 1.0)?;
+            let SharedCosts {
+                clusters,
+                stream_k,
+                repack,
+                ..
+            } = *shared;
+            for (name, value) in [
+                ("launch_us", shared.launch_us),
+                ("early_launch_us", shared.early_launch_us),
+                ("pairs_us", shared.pairs_us),
+                ("queue_slices_us", shared.queue_slices_us),
+                ("l2", shared.l2),
+                ("memory_start_us", shared.memory_start_us),
+                ("far", shared.far),
+                ("exposed", shared.exposed),
+                ("finish", stream_k.finish),
+                ("piece", stream_k.piece),
+                ("straddle", stream_k.straddle),
+                ("sums_us", clusters.sums_us),
+                ("round_us", clusters.round_us),
+            ] {
+                check(of, name, value, 0.0, LONGEST)?;
+            }
+            for (moves, cost) in [
+                ("copies", repack.copy),
+                ("transpositions", repack.transpose),
+                ("unaligned transpositions", repack.transpose_unaligned),
+            ] {
+                check(moves, "start_us", cost.start_us, 0.0, LONGEST)?;
+                check(moves, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
+            }
+            check("repacking", "gaps", repack.gaps, 1e-6, 10.0)?;
+            for (us, room) in clusters.us.into_iter().zip(clusters.room) {
+                check("clusters", "us", us, 0.0, LONGEST)?;
+                check("clusters", "room", room, 1e-6, 1.0)?;
+            }
         }
         Ok(())
     }
@@ -301,6 +334,7 @@ impl BuiltIn {
             gpu: self.gpu.into(),
             origin: Origin::BuiltIn,
             shared: self.shared,
+            shared_16: self.shared_16,
             kernels: self.kernels.iter().map(|&(name, cost)| (name.into(), cost)).collect(),
         }
     }

@@ -6,6 +6,32 @@ use std::fmt::Write;
 /// The Rust source of these costs: what `calibrate --export` prints, to be kept as `GPU.rs`. Kernels stand in the order of
 /// the table.
 pub fn rust_source(costs: &Costs, about: &str) -> String {
+    let mut text = format!(
+        "{about}
+use super::{{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts}};
+
+pub(super) const GPU: &str = {:?};
+
+{}
+{}
+#[rustfmt::skip]
+pub(super) const KERNELS: &[(&str, KernelCost)] = &[
+",
+        costs.gpu,
+        shared_source("SHARED", &costs.shared),
+        shared_source("SHARED_16", &costs.shared_16),
+    );
+    // A kernel with the costs of another has no line of its own.
+    let own = TABLE.iter().filter(|spec| spec.costs_of.is_none());
+    for (spec, cost) in own.filter_map(|spec| Some((spec, costs.of(spec)?))) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "    ({:?}, {cost:?}),", spec.name);
+    }
+    text + "];\n"
+}
+
+/// The constant of this name.
+fn shared_source(name: &str, shared: &SharedCosts) -> String {
     let SharedCosts {
         launch_us,
         early_launch_us,
@@ -15,7 +41,12 @@ pub fn rust_source(costs: &Costs, about: &str) -> String {
         memory_start_us,
         far,
         exposed,
-        clusters: ClusterCosts { us, room, sums_us },
+        clusters: ClusterCosts {
+            us,
+            room,
+            sums_us,
+            round_us,
+        },
         stream_k: StreamKCosts {
             finish,
             piece,
@@ -28,19 +59,14 @@ pub fn rust_source(costs: &Costs, about: &str) -> String {
                 transpose_unaligned,
                 gaps,
             },
-    } = costs.shared;
+    } = *shared;
     let moved = |MoveCost { start_us, bandwidth }: MoveCost| {
         format!("MoveCost {{ start_us: {start_us:?}, bandwidth: {bandwidth:?} }}")
     };
     let (copy, transpose, transpose_unaligned) = (moved(copy), moved(transpose), moved(transpose_unaligned));
-    let mut text = format!(
-        "{about}
-use super::{{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts}};
-
-pub(super) const GPU: &str = {:?};
-
-#[rustfmt::skip]
-pub(super) const SHARED: SharedCosts = SharedCosts {{
+    format!(
+        "#[rustfmt::skip]
+pub(super) const {name}: SharedCosts = SharedCosts {{
     launch_us: {launch_us:?},
     early_launch_us: {early_launch_us:?},
     pairs_us: {pairs_us:?},
@@ -53,6 +79,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {{
         us: {us:?},
         room: {room:?},
         sums_us: {sums_us:?},
+        round_us: {round_us:?},
     }},
     stream_k: StreamKCosts {{ finish: {finish:?}, piece: {piece:?}, straddle: {straddle:?} }},
     repack: RepackCosts {{
@@ -62,19 +89,8 @@ pub(super) const SHARED: SharedCosts = SharedCosts {{
         gaps: {gaps:?},
     }},
 }};
-
-#[rustfmt::skip]
-pub(super) const KERNELS: &[(&str, KernelCost)] = &[
-",
-        costs.gpu
-    );
-    // A kernel with the costs of another has no line of its own.
-    let own = TABLE.iter().filter(|spec| spec.costs_of.is_none());
-    for (spec, cost) in own.filter_map(|spec| Some((spec, costs.of(spec)?))) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "    ({:?}, {cost:?}),", spec.name);
-    }
-    text + "];\n"
+"
+    )
 }
 
 #[cfg(test)]
