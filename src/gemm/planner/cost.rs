@@ -308,16 +308,23 @@ impl Work {
                 f64::from(waves) * f64::from(queue.strips) / f64::from(queue.members) * self.flops / (peak * cost.full)
             }
             Cut::Whole | Cut::Cluster(_) => {
-                let slots = ((self.multiprocessors as f64 * room).round() as u32 / split_k * split_k).max(1) as usize;
-                let wave = slots * cost.resident.max(1) as usize;
+                let resident = cost.resident.max(1);
+                // Blocks that find room if a multiprocessor holds so many at most. What a cluster leaves over of a group of multiprocessors is
+                // no more where each holds several blocks.
+                let slots = |each: u32| {
+                    let all = f64::from(self.multiprocessors) * (f64::from(each) - 1.0 + room);
+                    (all.round() as u32 / split_k * split_k).max(1) as usize
+                };
+                let each = |blocks: usize| (1..resident).find(|&each| blocks <= slots(each)).unwrap_or(resident);
+                let wave = slots(resident);
                 let rest = self.blocks % wave;
                 let waves = self.blocks / wave;
                 let (rest_us, more) = match rest {
                     0 => (0.0, waves.saturating_sub(1)),
-                    rest => (together(rest.div_ceil(slots) as f64), waves),
+                    rest => (together(f64::from(each(rest))), waves),
                 };
                 rounds = self.blocks.div_ceil(wave).max(1) as f64;
-                beside = self.blocks.div_ceil(slots).clamp(1, cost.resident.max(1) as usize) as f64;
+                beside = f64::from(each(self.blocks));
                 setup_us
                     + cost.beside_us * (beside - 1.0)
                     + more as f64 * wave_us
