@@ -40,15 +40,15 @@ const PURPOSES: &[(&str, &str)] = &[
     ),
     (
         "ffma_64x64",
-        "GPUs other than Hopper's: of 1905 strict products it is the fastest of 7, by up to 5 %, with Hopper's kernels left out",
+        "GPUs other than Hopper's: now and then the fastest of those for strict products with Hopper's kernels left out",
     ),
     (
         "ffma_128x32",
-        "GPUs other than Hopper's: of 1905 strict products it is the fastest of 13, by up to 17 %, with Hopper's kernels left out",
+        "GPUs other than Hopper's: now and then the fastest of those for strict products with Hopper's kernels left out",
     ),
     (
         "ffma_pipelined_128x64",
-        "GPUs other than Hopper's: of 1905 strict products it is the fastest of 25, by up to 7 %, with Hopper's kernels left out",
+        "GPUs other than Hopper's: now and then the fastest of those for strict products with Hopper's kernels left out",
     ),
     (
         "gemm_tf32x3_sm90_16x128_nt",

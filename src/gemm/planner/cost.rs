@@ -400,3 +400,79 @@ impl DeviceInfo {
         a_clock as f64 * self.clock_mhz as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::kernel::costs::Costs;
+    use crate::gemm::operands::{DType, ElementTypes};
+    use crate::gemm::planner::plan::Plan;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    /// A product of drawn size, type, order, alignment and batch.
+    fn drawn(rng: &mut StdRng) -> GemmProblem {
+        let mut size = || match rng.random_range(0..3) {
+            0 => rng.random_range(1..=8),
+            1 => rng.random_range(1..=600),
+            _ => 32 * rng.random_range(1..=80),
+        };
+        let (m, n, k) = (size(), size(), size());
+        let mut layout = |rows: usize, cols: usize| {
+            let gap = rng.random_range(0..2) * rng.random_range(0..5);
+            match rng.random::<bool>() {
+                true => OperandLayout::row_major(cols + gap),
+                false => OperandLayout::col_major(rows + gap),
+            }
+        };
+        let (a, b) = (layout(m, k), layout(k, n));
+        let mut problem = GemmProblem::new(m, n, k, a, b);
+        let dtypes = [DType::F32, DType::F64, DType::F16, DType::BF16];
+        problem.types = ElementTypes::all_of(dtypes[rng.random_range(0..dtypes.len())]);
+        problem
+    }
+
+    #[test]
+    fn what_sticks_out_is_a_part_and_costs_time() {
+        let mut rng = StdRng::seed_from_u64(11);
+        for device in [DeviceInfo::A100, DeviceInfo::H200] {
+            let costs = Costs::built_in(&device);
+            for _ in 0..300 {
+                let Ok(problem) = drawn(&mut rng).folded() else {
+                    continue;
+                };
+                for plan in Plan::candidates(&problem, &device, costs) {
+                    let (spec, problem) = (plan.kernel, &plan.problem);
+                    let sides = [(problem.m, spec.tile.bm), (problem.n, spec.tile.bn)];
+                    let ragged = sides.iter().filter(|(size, tile)| size % *tile as usize != 0).count() as f64;
+                    let [one, many] = [1.0, 50.0].map(|of_one| edges(spec, problem, of_one));
+                    let outside = outside(spec, problem);
+                    match spec.tma_boxes {
+                        Some(_) => assert!(
+                            one == 0.0 && (outside > 1e-12) == (ragged > 0.0) && outside < ragged.max(1e-12),
+                            "{plan}"
+                        ),
+                        None => assert!(outside == 0.0 && one == ragged && (0.0..=one).contains(&many), "{plan}"),
+                    }
+                    let work = plan.work(&device);
+                    assert!((0.0..=1.0).contains(&work.ragged) && work.along_k <= 2, "{plan}");
+                    let (Some(&cost), &shared) = (costs.of(spec), costs.shared_of(problem.dtype())) else {
+                        panic!("a candidate without costs: {plan}");
+                    };
+                    let us = work.us(&cost, &shared);
+                    let mut dearer = [cost; 4];
+                    dearer[0].edges += 1.0;
+                    dearer[1].crowd += 1.0;
+                    dearer[2].along_k += 1.0;
+                    dearer[3].ragged_us += 1.0;
+                    for dear in dearer {
+                        assert!(work.us(&dear, &shared) >= us, "{plan}");
+                    }
+                    let mut rounds = shared;
+                    rounds.clusters.round_us += 1.0;
+                    assert!(us.is_finite() && us > 0.0 && work.us(&cost, &rounds) >= us, "{plan}");
+                }
+            }
+        }
+    }
+}

@@ -4,8 +4,8 @@
 //! That was before the model knew of further waves, ragged rows and the L2: these say nothing of them (`wave_us` is `setup_us`, the
 //! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `ffma_unaligned_`, `gemv_dot_`, `gemv_panel_` and
 //! `gemv_stream_` kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's.
-//! Batches, blocks beside each other and memory's start were not known either; every kernel that reads by TMA has one `cut_us`. Those of
-//! `few_rows_` kernels are cautious predictions.
+//! Batches, blocks beside each other, memory's start, edges, crowds, operands along k and further rounds of clusters were not known
+//! either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious predictions.
 //!
 //! Kernels for 16 bits with tiles of 192 columns, of 256 without clusters of two or with two blocks a multiprocessor, and `gemv_dot_m1_deep`
 //! are newer: theirs are guesses after the kernels next to them.
@@ -39,30 +39,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     },
 };
 
-#[rustfmt::skip]
-pub(super) const SHARED_16: SharedCosts = SharedCosts {
-    launch_us: 2.2,
-    early_launch_us: 0.85,
-    pairs_us: 4.0,
-    queue_slices_us: 2.2,
-    l2: 0.0,
-    memory_start_us: 0.0,
-    far: 0.0,
-    exposed: 0.0,
-    clusters: ClusterCosts {
-        us: [1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.6],
-        room: [1.0, 0.88, 0.91, 0.83, 0.77, 0.91, 0.91],
-        sums_us: 0.0,
-        round_us: 0.0,
-    },
-    stream_k: StreamKCosts { finish: 0.85, piece: 0.027, straddle: 0.7 },
-    repack: RepackCosts {
-        copy: MoveCost { start_us: 1.5, bandwidth: 0.84 },
-        transpose: MoveCost { start_us: 1.5, bandwidth: 0.84 },
-        transpose_unaligned: MoveCost { start_us: 1.5, bandwidth: 0.84 },
-        gaps: 0.3,
-    },
-};
+pub(super) const SHARED_16: SharedCosts = SHARED;
 
 #[rustfmt::skip]
 pub(super) const KERNELS: &[(&str, KernelCost)] = &[

@@ -19,7 +19,10 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
 ",
         costs.gpu,
         shared_source("SHARED", &costs.shared),
-        shared_source("SHARED_16", &costs.shared_16),
+        match costs.shared_16 == costs.shared {
+            true => "pub(super) const SHARED_16: SharedCosts = SHARED;\n".into(),
+            false => shared_source("SHARED_16", &costs.shared_16),
+        },
     );
     // A kernel with the costs of another has no line of its own.
     let own = TABLE.iter().filter(|spec| spec.costs_of.is_none());
