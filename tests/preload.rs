@@ -33,6 +33,24 @@ fn ran(output: &Output) -> bool {
     output.status.success() && output.stdout == b"ran\n"
 }
 
+/// Whoever calls another function of the driver learns here which one the loader would look for.
+#[test]
+fn it_defines_every_function_of_cuda_that_it_calls() {
+    let output = Command::new("nm")
+        .args(["--dynamic", "--undefined-only", "--format=just-symbols"])
+        .arg(library_to_preload())
+        .output()
+        .expect("nm is where the linker is");
+    assert!(output.status.success(), "{output:?}");
+    let symbols = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(symbols.lines().any(|symbol| symbol.starts_with("dlsym")), "{symbols}");
+    let missing: Vec<_> = symbols
+        .lines()
+        .filter(|symbol| symbol.starts_with("cu") || symbol.starts_with("__cuda"))
+        .collect();
+    assert!(missing.is_empty(), "examples/preload/driver.rs lacks {missing:?}");
+}
+
 #[test]
 fn a_program_without_cuda_runs_on_and_one_line_says_why_nothing_happens() {
     let (output, stderr) = run(&[]);

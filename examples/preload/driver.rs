@@ -59,6 +59,7 @@ forward! {
     "cuCtxSynchronize"
     "cuDeviceGetAttribute"
     "cuDeviceGetName"
+    "cuDeviceTotalMem_v2"
     "cuDriverGetVersion"
     "cuEventCreate"
     "cuEventDestroy_v2"
