@@ -288,6 +288,10 @@ fn empty_tensors_are_what_they_are_in_candle() -> Result<()> {
             Some(Tensor::ones(n, DType::F32, device)?),
         );
         assert_eq!(layer.forward(&a)?.dims(), candle.dims());
+        // Finer numbers beside it, as many as it has or none.
+        let half = Linear::new(layer.weight().to_dtype(DType::F16)?, layer.bias().cloned());
+        let y = half.forward_residual(&a.to_dtype(DType::F16)?, &Tensor::ones((1, n), DType::F32, device)?)?;
+        assert_eq!((y.dims(), y.dtype()), (candle.dims(), DType::F16));
     }
     Ok(())
 }

@@ -355,8 +355,8 @@ impl Gemm {
         };
         let with_residual = |y: Tensor, residual: Option<Tensor>| match (residual, combine) {
             (None, _) => Ok(y),
-            (Some(residual), Combine::Add) => &y + residual.to_dtype(y.dtype())?,
-            (Some(residual), Combine::Multiply) => &y * residual.to_dtype(y.dtype())?,
+            (Some(residual), Combine::Add) => &y + converted(&residual, y.dtype())?,
+            (Some(residual), Combine::Multiply) => &y * converted(&residual, y.dtype())?,
         };
         // ReLU's slope at 0 is 1 in candle, and its result does not tell the 0 of 0 from that of a negative number. Where a
         // gradient is to flow through it, to keep what it was applied to is cheaper than to compute that anew.
@@ -372,7 +372,7 @@ impl Gemm {
         if plain || !fits || !self.computes(x, &shape)? || !self.fuses(x) {
             let mut y = self.product(x, &w)?;
             if let Some(bias) = bias {
-                y = y.broadcast_add(&bias.to_dtype(y.dtype())?)?;
+                y = y.broadcast_add(&converted(bias, y.dtype())?)?;
             }
             return with_residual(activation::apply(activation, &y)?, residual);
         }
@@ -567,7 +567,7 @@ fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>, out_dtype
         ))
     })?;
     if let Some(dtype) = out_dtype {
-        product = product.to_dtype(dtype)?;
+        product = converted(&product, dtype)?;
     }
     if shape.elem_count() == 0 {
         return Ok(product);
@@ -606,6 +606,15 @@ fn stock_matmul(a: &Tensor, b: &Tensor, shape: &Shape) -> Result<Tensor> {
         flat(a, m, k)?.matmul(&flat(b, k, n)?)?
     };
     product.reshape(shape)
+}
+
+/// The numbers of a tensor as others. Candle's conversion on a CUDA device launches a grid of no blocks for none, which is an
+/// error.
+fn converted(t: &Tensor, dtype: DType) -> Result<Tensor> {
+    match t.dims().contains(&0) && t.dtype() != dtype {
+        true => Tensor::zeros(t.shape(), dtype, t.device()),
+        false => t.to_dtype(dtype),
+    }
 }
 
 /// A tensor as candle's matmul takes it on every device: dense, or dense with its last two dimensions swapped.
