@@ -19,9 +19,16 @@ pub struct DeviceInfo {
     pub l2_bytes: u64,
     /// Peak clock of the multiprocessors in MHz.
     pub clock_mhz: u32,
+    /// Bytes of device memory.
+    pub memory_bytes: u64,
     /// Device memory bandwidth in GB/s.
     pub memory_gbps: f32,
 }
+
+/// The part of a device's memory that scratch memory may take, and what it may take of any device, in bytes. A repacked vocabulary
+/// of 250002 × 1536 takes 1.5 GB.
+const SCRATCH_PART: u64 = 32;
+const LEAST_SCRATCH_BYTES: u64 = 256 << 20;
 
 /// The first compute capability with clusters and early starts.
 const HOPPER: u32 = 90;
@@ -48,6 +55,8 @@ pub struct Reported {
     pub memory_khz: u32,
     /// Width of the memory's bus in bits.
     pub bus_bits: u32,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
 }
 
 /// What GPUs of one generation have in common, and what one of them has where the driver does not say. Public for tests.
@@ -100,11 +109,13 @@ impl DeviceInfo {
         shared_per_block: 232_448,
         l2_bytes: 50 << 20,
         clock_mhz: 1980,
+        memory_bytes: 80 << 30,
         memory_gbps: 3350.0,
     };
 
     /// NVIDIA H200 (SXM): an H100 with faster memory, and more of it.
     pub const H200: DeviceInfo = DeviceInfo {
+        memory_bytes: 140 << 30,
         memory_gbps: 4800.0,
         ..DeviceInfo::H100
     };
@@ -117,6 +128,7 @@ impl DeviceInfo {
         shared_per_block: 166_912,
         l2_bytes: 40 << 20,
         clock_mhz: 1410,
+        memory_bytes: 80 << 30,
         memory_gbps: 2039.0,
     };
 
@@ -128,6 +140,7 @@ impl DeviceInfo {
         shared_per_block: 101_376,
         l2_bytes: 72 << 20,
         clock_mhz: 2520,
+        memory_bytes: 24 << 30,
         memory_gbps: 1008.0,
     };
 
@@ -139,6 +152,7 @@ impl DeviceInfo {
         shared_per_block: 101_376,
         l2_bytes: 96 << 20,
         clock_mhz: 2407,
+        memory_bytes: 32 << 30,
         memory_gbps: 1792.0,
     };
 
@@ -151,6 +165,17 @@ impl DeviceInfo {
     /// compute capability 9.0 on.
     pub const fn has_early_starts(&self) -> bool {
         self.code_capability >= HOPPER
+    }
+
+    /// The most scratch memory that one launch asks for, in bytes, and what is kept of it from launch to launch: to get so much anew
+    /// takes longer than to fill it.
+    pub const fn scratch_bytes(&self) -> u64 {
+        let part = self.memory_bytes / SCRATCH_PART;
+        if part > LEAST_SCRATCH_BYTES {
+            part
+        } else {
+            LEAST_SCRATCH_BYTES
+        }
     }
 
     /// What the device has and runs, for a reason why a kernel is out.
@@ -177,6 +202,7 @@ impl DeviceInfo {
             shared_per_block: or(reported.shared_per_block, SHARED_WITHOUT_OPTING_IN),
             l2_bytes: reported.l2_bytes as u64,
             clock_mhz: or(reported.clock_khz / 1000, usual.clock_mhz),
+            memory_bytes: reported.memory_bytes,
             memory_gbps: if memory_gbps > 0.0 {
                 memory_gbps
             } else {
@@ -444,7 +470,7 @@ mod cuda {
             &self.0.info
         }
 
-        /// Where scratch memory comes from: a pool that keeps a part of the memory ([`KEPT_SCRATCH_PART`]) when the host waits for the
+        /// Where scratch memory comes from: a pool that keeps a part of the memory ([`DeviceInfo::scratch_bytes`]) when the host waits for the
         /// device, where the default pool would give back everything and have to map it anew for the next launch. What it keeps goes to
         /// whoever allocates when there is no other memory left: the driver sees to that. `None` if the driver makes no such pool (old
         /// ones, and some virtual devices): the default one serves as well, only slower.
@@ -453,7 +479,7 @@ mod cuda {
                 return pool.map(|pool| pool.0);
             }
             let _relaxed = RelaxedCapture::begin().ok()?;
-            match scratch_pool() {
+            match scratch_pool(self.info().scratch_bytes()) {
                 Ok(pool) => {
                     let kept = self.0.scratch.get_or_init(|| Some(ScratchPool(pool)));
                     if *kept != Some(ScratchPool(pool)) {
@@ -825,13 +851,8 @@ mod cuda {
         Ok((status == Status::CU_STREAM_CAPTURE_STATUS_ACTIVE).then_some(capturing))
     }
 
-    /// The part of the device's memory that [`CurrentContext::scratch_pool`] keeps, and the least that it keeps, in bytes. A repacked
-    /// vocabulary of 151646 × 1280 takes 776 MB, and to get so much anew after the host has waited for the device takes longer than to
-    /// fill it.
-    const KEPT_SCRATCH_PART: usize = 32;
-    const KEPT_SCRATCH_BYTES: usize = 256 << 20;
-
-    fn scratch_pool() -> std::result::Result<sys::CUmemoryPool, DriverError> {
+    /// A pool of the current context's device that keeps so many bytes.
+    fn scratch_pool(mut kept: u64) -> std::result::Result<sys::CUmemoryPool, DriverError> {
         let mut device = 0;
         // SAFETY: `device` outlives the call.
         unsafe { sys::cuCtxGetDevice(&mut device) }.result()?;
@@ -840,10 +861,6 @@ mod cuda {
         properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.handleTypes = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
         properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        let mut memory = 0;
-        // SAFETY: `memory` outlives the call.
-        unsafe { sys::cuDeviceTotalMem_v2(&mut memory, device) }.result()?;
-        let mut kept = (memory / KEPT_SCRATCH_PART).max(KEPT_SCRATCH_BYTES) as u64;
         // SAFETY: a location is its kind and then the device's number, whatever the second is called in this version of
         // CUDA's headers. The attribute is a 64-bit number.
         unsafe {
@@ -880,6 +897,8 @@ mod cuda {
             clock_khz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
             memory_khz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
             bus_bits: attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
+            // SAFETY: the driver has just named this device.
+            memory_bytes: unsafe { result::device::total_mem(device) }? as u64,
         });
         let info = DeviceInfo {
             code_capability: code_for(modules::architectures(), compute_capability).unwrap_or(0),
@@ -942,6 +961,7 @@ mod tests {
             clock_khz: 2_000_000,
             memory_khz: 4_000_000,
             bus_bits: 256,
+            memory_bytes: 16 << 30,
         }
     }
 
@@ -951,6 +971,19 @@ mod tests {
         assert_eq!((info.sm_count, info.clock_mhz), (48, 2000));
         assert_eq!((info.shared_per_block, info.l2_bytes), (101_376, 24 << 20));
         assert_eq!(info.memory_gbps, 256.0);
+        assert_eq!((info.memory_bytes, info.scratch_bytes()), (16 << 30, 512 << 20));
+    }
+
+    #[test]
+    fn small_and_unknown_memories_have_some_room_for_scratch() {
+        let of = |memory_bytes| DeviceInfo {
+            memory_bytes,
+            ..DeviceInfo::H200
+        };
+        for memory_bytes in [0, 1, 4 << 30] {
+            assert_eq!(of(memory_bytes).scratch_bytes(), LEAST_SCRATCH_BYTES);
+        }
+        assert!(DeviceInfo::H200.scratch_bytes() > 4 << 30);
     }
 
     #[test]

@@ -337,7 +337,8 @@ fn what_is_written_anew_is_the_operand() {
                 let mut seen: Vec<Repack> = Vec::new();
                 for spec in &kinds {
                     for is_b in [false, true] {
-                        let Some((changed, repacks)) = prepare::offer(spec, &lie.problem(is_b).folded().unwrap())
+                        let Some((changed, repacks)) =
+                            prepare::offer(spec, &lie.problem(is_b).folded().unwrap(), &DeviceInfo::H200)
                         else {
                             continue;
                         };

@@ -307,6 +307,38 @@ fn a_full_card_still_multiplies() {
     });
 }
 
+/// Numbers beyond 2³⁰ bytes of a workspace, and beyond 2³¹ of an operand.
+#[test]
+fn a_vocabulary_of_gigabytes_is_repacked() {
+    on_a_fresh_gpu("a_vocabulary_of_gigabytes_is_repacked", |stream| {
+        const PLANS: usize = 3;
+        let device = *CurrentContext::get().unwrap().info();
+        let (m, n, k) = (64, 250_002, 2_305);
+        if device.scratch_bytes() < 4 * (n * (k + 64)) as u64 {
+            println!(
+                "skipped: the device keeps no more than {} bytes of scratch memory",
+                device.scratch_bytes()
+            );
+            return;
+        }
+        let mut product = Product::new(&stream, m, n, k);
+        let mut plans: Vec<Plan> =
+            Plan::candidates(&product.problem.folded().unwrap(), &device, Costs::built_in(&device))
+                .filter(|plan| plan.is_built(&device) && plan.workspace_bytes > 4 * n * k)
+                .collect();
+        plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+        assert!(
+            !plans.is_empty(),
+            "rows off 16 bytes are read by kernels that want them there"
+        );
+        for plan in plans.iter().take(PLANS) {
+            product.poison(&stream);
+            product.launch(plan, &stream);
+            product.check(&stream, &plan.to_string());
+        }
+    });
+}
+
 /// Plans whose blocks wait for others, for a device of this kind.
 fn waiting_plans(product: &Product, device: &DeviceInfo) -> Vec<Plan> {
     let problem = product.problem.folded().unwrap();

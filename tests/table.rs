@@ -117,6 +117,7 @@ fn devices() -> Vec<DeviceInfo> {
             shared_per_block: 166_912,
             l2_bytes: 4 << 20,
             clock_mhz: 1300,
+            memory_bytes: 32 << 30,
             memory_gbps: 204.8,
         },
     ]

@@ -31,7 +31,7 @@ impl Plan {
             .filter(|spec| disregarded(spec, problem, costs).is_none())
             .flat_map(move |spec| {
                 let in_place = Some((*problem, [None; 2]));
-                let ways = [in_place, prepare::offer(spec, problem)].into_iter().flatten();
+                let ways = [in_place, prepare::offer(spec, problem, device)].into_iter().flatten();
                 ways.filter(|(problem, _)| spec.refusal(problem, device).is_none())
                     .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device, costs))
             })

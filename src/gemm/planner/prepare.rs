@@ -2,6 +2,7 @@
 //! otherwise: transposed, so that TMA finds k adjacent, or with rows that start on 16 bytes. The crate's own
 //! transpositions and copies write them into the workspace of the launch. As plain data, like the plan.
 
+use crate::device::DeviceInfo;
 use crate::gemm::kernel::spec::{KernelSpec, Side};
 use crate::gemm::operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::{FoldedProblem, GemmProblem};
@@ -9,8 +10,6 @@ use crate::transpose::{Axis, TransposeProblem};
 
 /// Rows of what is written start on sectors of memory.
 const SECTOR_BYTES: usize = 32;
-/// More scratch memory than this is not asked for: such a product runs with operands in place.
-const MAX_BYTES: usize = 1 << 30;
 /// Where an operand starts in the workspace is a multiple of this.
 pub(super) const ALIGN: usize = 256;
 
@@ -44,8 +43,8 @@ enum Order {
 }
 
 /// `problem` with operands as `spec` likes them, and what has to be written for that: `None` where nothing would change, or
-/// the copies would be too large.
-pub fn offer(spec: &KernelSpec, problem: &FoldedProblem) -> Option<(FoldedProblem, Repacks)> {
+/// the copies would take more scratch memory than `device` has for them: such a product runs with operands in place.
+pub fn offer(spec: &KernelSpec, problem: &FoldedProblem, device: &DeviceInfo) -> Option<(FoldedProblem, Repacks)> {
     let GemmProblem {
         m, n, k, mut a, mut b, ..
     } = **problem;
@@ -71,7 +70,7 @@ pub fn offer(spec: &KernelSpec, problem: &FoldedProblem) -> Option<(FoldedProble
         .iter()
         .flatten()
         .fold(0usize, |bytes, repack| bytes.saturating_add(repack.bytes));
-    (bytes > 0 && bytes <= MAX_BYTES).then(|| (problem.with_factors(a, b), repacks))
+    (bytes > 0 && bytes as u64 <= device.scratch_bytes()).then(|| (problem.with_factors(a, b), repacks))
 }
 
 /// The order in which an operand should be written for a kernel with these needs, if at all.
@@ -178,6 +177,10 @@ mod tests {
         table::find(name).unwrap()
     }
 
+    fn offered(kernel: &str, problem: &GemmProblem) -> Option<(FoldedProblem, Repacks)> {
+        offer(spec(kernel), &problem.folded().unwrap(), &DeviceInfo::H200)
+    }
+
     #[test]
     fn an_operand_is_transposed_where_a_kernel_wants_the_other_order() {
         let problem = GemmProblem::new(
@@ -187,7 +190,7 @@ mod tests {
             OperandLayout::col_major(2048),
             OperandLayout::row_major(1024),
         );
-        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_nt"), &problem.folded().unwrap()).unwrap();
+        let (changed, [a, b]) = offered("gemm_tf32x3_sm90_128x128_nt", &problem).unwrap();
         let (a, b) = (a.unwrap(), b.unwrap());
         assert_eq!(changed.layout_name(), "NT");
         assert_eq!((a.to.row_stride, a.bytes), (512, 2048 * 512 * 4));
@@ -197,10 +200,10 @@ mod tests {
             panic!("a transposition")
         };
         assert_eq!((m.rows, m.cols, m.src_row, m.dst_col), (512, 2048, 2048, 512));
-        let (changed, [a, b]) = offer(spec("gemm_tf32x3_sm90_128x128_tt"), &problem.folded().unwrap()).unwrap();
+        let (changed, [a, b]) = offered("gemm_tf32x3_sm90_128x128_tt", &problem).unwrap();
         assert_eq!((changed.layout_name().as_str(), a), ("TT", None));
         assert!(b.is_some());
-        assert!(offer(spec("gemm_tf32x3_sm90_128x128_tn"), &problem.folded().unwrap()).is_none());
+        assert!(offered("gemm_tf32x3_sm90_128x128_tn", &problem).is_none());
     }
 
     #[test]
@@ -210,7 +213,7 @@ mod tests {
         problem.a.batch_strides = [0, 0, 65 * 127, 0];
         problem.b.batch_strides = [0, 0, 2 * 127 * 33, 127 * 33];
         problem.d.batch_strides = [0, 0, 2 * 65 * 33, 65 * 33];
-        let (changed, [a, b]) = offer(spec("ffma_64x64"), &problem.folded().unwrap()).unwrap();
+        let (changed, [a, b]) = offered("ffma_64x64", &problem).unwrap();
         let (a, b) = (a.unwrap(), b.unwrap());
         assert!(!a.transposes() && !b.transposes());
         assert_eq!(a.to.batch_strides, [0, 0, 65 * 128, 0]);
@@ -225,10 +228,10 @@ mod tests {
     #[test]
     fn what_would_not_help_is_not_offered() {
         let fine = GemmProblem::row_major(64, 64, 64);
-        assert!(offer(spec("ffma_64x64"), &fine.folded().unwrap()).is_none());
+        assert!(offered("ffma_64x64", &fine).is_none());
         let mut broadcast = fine;
         broadcast.a = OperandLayout::strided(0, 1).with_align(4);
-        assert!(offer(spec("ffma_64x64"), &broadcast.folded().unwrap()).is_none());
+        assert!(offered("ffma_64x64", &broadcast).is_none());
         let huge = GemmProblem::new(
             1 << 16,
             1 << 16,
@@ -236,6 +239,22 @@ mod tests {
             OperandLayout::col_major(1 << 16),
             OperandLayout::row_major(1 << 16),
         );
-        assert!(offer(spec("gemm_tf32x3_sm90_128x128_2cta_nt"), &huge.folded().unwrap()).is_none());
+        assert!(offered("gemm_tf32x3_sm90_128x128_2cta_nt", &huge).is_none());
+    }
+
+    #[test]
+    fn what_a_device_has_no_room_for_is_not_offered() {
+        let vocabulary = GemmProblem::row_major(980, 250_002, 1536).folded().unwrap();
+        let kernel = spec("gemm_tf32x3_sm90_128x128_nt");
+        for device in [DeviceInfo::H200, DeviceInfo::H100, DeviceInfo::RTX_4090] {
+            let offered = offer(kernel, &vocabulary, &device);
+            assert_eq!(offered.is_some(), device.scratch_bytes() > 1_600_000_000, "{device:?}");
+            let bytes: usize = offered
+                .iter()
+                .flat_map(|(_, repacks)| repacks.iter().flatten())
+                .map(|r| r.bytes)
+                .sum();
+            assert!(bytes as u64 <= device.scratch_bytes(), "{bytes}");
+        }
     }
 }
