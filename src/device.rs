@@ -259,7 +259,10 @@ mod cuda {
 
     /// A loaded kernel. Valid in the context that it was loaded in, for as long as that context lives.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Function(sys::CUfunction);
+    pub struct Function {
+        handle: sys::CUfunction,
+        fixed_shared: u32,
+    }
 
     // SAFETY: the driver allows the use of a function handle from every thread that has its context current.
     unsafe impl Send for Function {}
@@ -269,7 +272,12 @@ mod cuda {
     impl Function {
         /// The driver's handle.
         pub fn handle(self) -> sys::CUfunction {
-            self.0
+            self.handle
+        }
+
+        /// Bytes of shared memory that a block has as it was compiled, without what a launch adds.
+        pub fn fixed_shared(self) -> u32 {
+            self.fixed_shared
         }
 
         /// Blocks of `threads` threads with `shared` bytes of dynamic shared memory that fit on a multiprocessor.
@@ -281,7 +289,12 @@ mod cuda {
             let mut blocks = 0;
             // SAFETY: the handle came from the driver, and `blocks` outlives the call.
             unsafe {
-                sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0, threads as i32, shared as usize)
+                sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &mut blocks,
+                    self.handle,
+                    threads as i32,
+                    shared as usize,
+                )
             }
             .result()
             .map_err(|e| Error::driver("asking for the occupancy of a kernel", e))?;
@@ -307,7 +320,7 @@ mod cuda {
             };
             let mut clusters = 0;
             // SAFETY: the handle came from the driver, and the configuration, its attribute and `clusters` outlive the call.
-            let status = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, self.0, &config) };
+            let status = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, self.handle, &config) };
             match status {
                 // More blocks than any cluster has on this device.
                 sys::CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE => Ok(0),
@@ -329,8 +342,8 @@ mod cuda {
         name: String,
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
-        /// Kernels and sizes of clusters that the driver was asked for, and whether there is room for one.
-        clusters: RwLock<HashMap<(&'static str, u32), bool>>,
+        /// Kernels, sizes of clusters and dynamic shared memory that the driver was asked for, and whether there is room for one.
+        clusters: RwLock<HashMap<(&'static str, u32, u32), bool>>,
         scratch: OnceLock<Option<ScratchPool>>,
         kept: RwLock<Vec<Kept>>,
         captured: Mutex<Vec<Captured>>,
@@ -683,20 +696,29 @@ mod cuda {
                 sys::CUresult::CUDA_ERROR_NOT_FOUND => Error::MissingKernel { file, entry },
                 _ => Error::driver("looking up a kernel", e),
             })?;
-            /// A kernel may use this much dynamic shared memory without opting in.
-            const DEFAULT_DYNAMIC_SHARED: u32 = 48 << 10;
-            if shared > DEFAULT_DYNAMIC_SHARED {
-                // SAFETY: the handle is that of a kernel of the current context.
-                unsafe {
-                    result::function::set_function_attribute(
-                        handle,
-                        sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                        shared as i32,
-                    )
-                }
-                .map_err(|e| Error::driver("reserving dynamic shared memory for a kernel", e))?;
+            // SAFETY: the handle is that of a kernel of the current context.
+            let fixed = unsafe {
+                result::function::get_function_attribute(
+                    handle,
+                    sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                )
             }
-            let function = Function(handle);
+            .map_err(|e| Error::driver("asking for a kernel's shared memory", e))?;
+            // What a launch asks for beyond `shared` keeps its blocks apart.
+            let most = (self.0.info.shared_per_block as i32 - fixed).max(shared as i32);
+            // SAFETY: the handle is that of a kernel of the current context.
+            unsafe {
+                result::function::set_function_attribute(
+                    handle,
+                    sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    most,
+                )
+            }
+            .map_err(|e| Error::driver("reserving dynamic shared memory for a kernel", e))?;
+            let function = Function {
+                handle,
+                fixed_shared: fixed.max(0) as u32,
+            };
             let mut functions = self.0.functions.write().unwrap_or_else(PoisonError::into_inner);
             functions.insert(entry, function);
             Ok(function)
@@ -717,7 +739,7 @@ mod cuda {
             threads: u32,
             blocks: u32,
         ) -> Result<bool> {
-            let key = (entry, blocks);
+            let key = (entry, blocks, shared);
             let known = {
                 let clusters = self.0.clusters.read().unwrap_or_else(PoisonError::into_inner);
                 clusters.get(&key).copied()

@@ -6,6 +6,7 @@ pub mod args;
 pub(crate) mod journal;
 #[cfg(feature = "cuda")]
 pub(in crate::gemm) mod room;
+pub mod spread;
 #[cfg(feature = "cuda")]
 pub(in crate::gemm) mod submit;
 pub mod tensor_map;

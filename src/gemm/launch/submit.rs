@@ -131,7 +131,7 @@ unsafe fn launch_in(
         blockDimX: kernel.threads,
         blockDimY: 1,
         blockDimZ: 1,
-        sharedMemBytes: kernel.dynamic_shared,
+        sharedMemBytes: taken.shared,
         hStream: stream,
         attrs: attributes[first..].as_mut_ptr(),
         numAttrs: u32::from(plan.cluster() > 1) + u32::from(early),
@@ -177,7 +177,7 @@ pub(crate) unsafe fn launch_as_node(
         blockDimX: plan.kernel.threads,
         blockDimY: 1,
         blockDimZ: 1,
-        sharedMemBytes: plan.kernel.dynamic_shared,
+        sharedMemBytes: taken.shared,
         kernelParams: parameters.as_mut_ptr(),
         extra: null_mut(),
         kern: null_mut(),
@@ -198,6 +198,8 @@ pub(crate) unsafe fn launch_as_node(
 /// What a kernel takes: a row of the table says how many tensor maps beside the one [`GemmArgs`].
 struct Taken {
     function: Function,
+    /// Bytes of dynamic shared memory.
+    shared: u32,
     args: GemmArgs,
     maps: [sys::CUtensorMap; MAX_TENSOR_MAPS],
     count: usize,
@@ -213,8 +215,10 @@ impl Taken {
         context: &CurrentContext,
     ) -> Result<Self> {
         let kernel = plan.kernel;
+        let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
         let mut taken = Taken {
-            function: context.function(kernel.file, kernel.name, kernel.dynamic_shared)?,
+            function,
+            shared: shared_bytes(plan, function, context)?,
             args: plan.args(at, alpha, beta, workspace),
             maps: [sys::CUtensorMap { opaque: [0; 16] }; MAX_TENSOR_MAPS],
             count: kernel.tensor_maps(),
@@ -236,6 +240,19 @@ impl Taken {
         }
         parameters
     }
+}
+
+/// The dynamic shared memory that a plan is launched with: what its kernel needs, or more, which keeps its blocks apart
+/// ([`spread`](super::spread)). A part of a GPU may have no room for clusters that are kept apart.
+fn shared_bytes(plan: &Plan, function: Function, context: &CurrentContext) -> Result<u32> {
+    let (kernel, info) = (plan.kernel, context.info());
+    let apart = plan.shared_bytes(function.fixed_shared(), info.sm_count, info.shared_per_block);
+    let fits = match plan.cluster() {
+        1 => true,
+        _ if apart == kernel.dynamic_shared => true,
+        blocks => context.clusters_fit(kernel.file, kernel.name, apart, kernel.threads, blocks)?,
+    };
+    Ok(if fits { apart } else { kernel.dynamic_shared })
 }
 
 /// A multiple of 4 that no launch had before. Blocks raise flags to it in memory whose old contents may be anything, also

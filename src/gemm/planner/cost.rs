@@ -325,11 +325,17 @@ impl Work {
                 };
                 rounds = self.blocks.div_ceil(wave).max(1) as f64;
                 beside = f64::from(each(self.blocks));
+                let in_waves = waves as f64 * together(cost.resident as f64) + rest_us;
+                // Where each multiprocessor goes on by itself, all work at the full rate until there are no more blocks to begin; then those
+                // under way end beside fewer others.
+                let [alone, beside_others] = [cost.solo, cost.full].map(|rate| self.flops / (peak * rate));
+                let of_one = self.blocks as f64 / slots(1) as f64;
+                let flowing = (of_one * beside_others + shared.tail * (alone - beside_others)).max(alone);
                 setup_us
                     + cost.beside_us * (beside - 1.0)
                     + more as f64 * wave_us
-                    + waves as f64 * together(cost.resident as f64)
-                    + rest_us
+                    + (1.0 - cost.flow) * in_waves
+                    + cost.flow * flowing
             }
         };
         let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
@@ -373,7 +379,8 @@ impl Work {
 
 impl KernelCost {
     /// The part of the peak that so many blocks of a multiprocessor reach together: `solo` alone, `full` where no more fit. Between the
-    /// two, time goes up with what the busiest warp scheduler has to do: a second block of two warps takes no longer beside the first.
+    /// two, time goes up with what the busiest warp scheduler has to do, along a curve: a second block of two warps takes no longer beside
+    /// the first.
     pub(super) fn rate(&self, blocks: f64, warps: u32) -> f64 {
         let resident = f64::from(self.resident.max(1));
         // What a scheduler has to do: blocks of few warps find one that is idle.
@@ -384,7 +391,8 @@ impl KernelCost {
             return blocks / together;
         }
         let alone = 1.0 / self.solo;
-        blocks / (alone + (together - alone) * (turns(blocks) - first) / (last - first))
+        let part = (turns(blocks) - first) / (last - first);
+        blocks / (alone + (together - alone) * part.powf(self.curve))
     }
 }
 
@@ -474,5 +482,54 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn more_matrices_take_no_less_time_whether_blocks_flow_or_come_in_waves() {
+        let mut rng = StdRng::seed_from_u64(12);
+        let (mut compared, mut differ) = (0, 0);
+        for _ in 0..200 {
+            let device = [DeviceInfo::A100, DeviceInfo::H100, DeviceInfo::H200][rng.random_range(0..3)];
+            let costs = Costs::built_in(&device);
+            let shared = SharedCosts {
+                tail: rng.random_range(0.0..=1.0),
+                ..costs.shared
+            };
+            let [m, n, k] = [(); 3].map(|()| 128 * rng.random_range(1..=6));
+            let of = |batch: usize| {
+                let matrices = |rows: usize, cols: usize| {
+                    OperandLayout::row_major(cols).with_batch_strides([0, 0, 0, (rows * cols) as i64])
+                };
+                let mut problem = GemmProblem::new(m, n, k, matrices(m, k), matrices(k, n));
+                problem.batch_dims = [1, 1, 1, batch];
+                problem.d = matrices(m, n);
+                problem.folded().unwrap()
+            };
+            let batch = rng.random_range(2..200);
+            let (fewer, more) = (of(batch), of(batch + 1));
+            for plan in
+                Plan::candidates(&fewer, &device, costs).filter(|plan| plan.cut == Cut::Whole && !plan.is_repacked())
+            {
+                let cost = KernelCost {
+                    flow: rng.random_range(0.0..=1.0),
+                    curve: rng.random_range(0.2..3.0),
+                    // A tile that sticks out keeps fewer waiting where there are more.
+                    edges: 0.0,
+                    ..*costs.of(plan.kernel).unwrap()
+                };
+                let [few, many] = [&fewer, &more]
+                    .map(|problem| Work::of(plan.kernel, problem, &[None; 2], &device, Cut::Whole).us(&cost, &shared));
+                assert!(
+                    few.is_finite() && few <= many * (1.0 + 1e-12),
+                    "{plan}: {few} {many}, {cost:?}"
+                );
+                compared += 1;
+                let waves = KernelCost { flow: 0.0, ..cost };
+                differ += usize::from(
+                    Work::of(plan.kernel, &fewer, &[None; 2], &device, Cut::Whole).us(&waves, &shared) != few,
+                );
+            }
+        }
+        assert!(compared > 1000 && differ > compared / 4, "{compared} {differ}");
     }
 }

@@ -304,6 +304,8 @@ impl Sweep {
             batch_us: 0.0,
             beside_us: 0.0,
             cut_us: 0.0,
+            flow: 0.0,
+            curve: 1.0,
         };
         let of = |name: &String| costs.kernels.get(name).copied().unwrap_or(unknown);
         Values {
@@ -383,6 +385,8 @@ enum Parameter {
     BatchUs(usize),
     BesideUs(usize),
     CutUs(usize),
+    Flow(usize),
+    Curve(usize),
     Bandwidth(usize),
     Shared(bool, fn(&mut SharedCosts) -> &mut f64),
     ClusterUs(bool, usize),
@@ -405,12 +409,18 @@ impl Parameter {
                 Parameter::RaggedUs(kernel),
                 Parameter::BatchUs(kernel),
                 Parameter::CutUs(kernel),
+                Parameter::Flow(kernel),
             ]);
             if cost.resident > 1 {
-                all.extend([Parameter::Solo(kernel), Parameter::BesideUs(kernel)]);
+                all.extend([
+                    Parameter::Solo(kernel),
+                    Parameter::BesideUs(kernel),
+                    Parameter::Curve(kernel),
+                ]);
             }
         }
-        let shared: [fn(&mut SharedCosts) -> &mut f64; 20] = [
+        let shared: [fn(&mut SharedCosts) -> &mut f64; 21] = [
+            |shared| &mut shared.tail,
             |shared| &mut shared.launch_us,
             |shared| &mut shared.early_launch_us,
             |shared| &mut shared.pairs_us,
@@ -455,6 +465,8 @@ impl Parameter {
             Parameter::BatchUs(kernel) => &mut values.kernels[kernel].batch_us,
             Parameter::BesideUs(kernel) => &mut values.kernels[kernel].beside_us,
             Parameter::CutUs(kernel) => &mut values.kernels[kernel].cut_us,
+            Parameter::Flow(kernel) => &mut values.kernels[kernel].flow,
+            Parameter::Curve(kernel) => &mut values.kernels[kernel].curve,
             Parameter::Bandwidth(kernel) => &mut values.kernels[kernel].bandwidth,
             Parameter::Shared(half, of) => of(&mut values.shared[usize::from(half)]),
             Parameter::ClusterUs(half, cut) => &mut values.shared[usize::from(half)].clusters.us[cut],
@@ -474,6 +486,8 @@ impl Parameter {
             | Parameter::Crowd(_)
             | Parameter::AlongK(_)
             | Parameter::RaggedUs(_) => (0.01, 30.0),
+            Parameter::Flow(_) => (0.02, 1.0),
+            Parameter::Curve(_) => (0.2, 3.0),
             Parameter::BatchUs(_) | Parameter::BesideUs(_) | Parameter::CutUs(_) => (0.01, 30.0),
             Parameter::ClusterRoom(..) => (0.3, 1.0),
             Parameter::Shared(..) | Parameter::ClusterUs(..) => (0.01, 20.0),
@@ -513,6 +527,8 @@ impl Parameter {
             | Parameter::RaggedUs(kernel)
             | Parameter::BatchUs(kernel)
             | Parameter::BesideUs(kernel)
+            | Parameter::Flow(kernel)
+            | Parameter::Curve(kernel)
             | Parameter::CutUs(kernel) => Some(kernel),
             _ => None,
         }
@@ -839,6 +855,8 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
             batch_us: 0.0,
             beside_us: 0.0,
             cut_us: 0.0,
+            flow: 0.0,
+            curve: 1.0,
         });
     }
     // From 0 nothing is fitted.
@@ -847,6 +865,7 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
             (&mut shared.l2, 2.0),
             (&mut shared.far, 0.2),
             (&mut shared.exposed, 0.1),
+            (&mut shared.tail, 0.5),
             (&mut shared.clusters.round_us, 1.0),
             (&mut shared.clusters.sums_us, 0.5),
             (&mut shared.memory_start_us, 0.5),
@@ -860,6 +879,7 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
             (&mut cost.batch_us, 0.2),
             (&mut cost.edges, 0.05),
             (&mut cost.crowd, 0.05),
+            (&mut cost.flow, 0.3),
             (&mut cost.along_k, 0.03),
             (&mut cost.beside_us, 0.1),
             (&mut cost.cut_us, 0.2),

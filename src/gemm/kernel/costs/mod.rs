@@ -54,6 +54,12 @@ pub struct KernelCost {
     pub beside_us: f64,
     /// What a cut across a cluster takes more with this kernel, in µs.
     pub cut_us: f64,
+    /// How far multiprocessors that are done with a block go on with the next one by themselves: 0 where blocks come in waves
+    /// (wave quantization in full), 1 where nothing waits for a wave to end.
+    pub flow: f64,
+    /// How time goes up between one block of a multiprocessor and all that fit: with this power of the part of the blocks. Below 1 it is the
+    /// second block that takes most.
+    pub curve: f64,
 }
 
 /// What kernels have in common.
@@ -80,6 +86,9 @@ pub struct SharedCosts {
     pub far: f64,
     /// Of arithmetic, memory and L2, the part of the shorter times that is not hidden behind the longest.
     pub exposed: f64,
+    /// Where blocks do not come in waves: the part of the time of a block alone, beyond its time beside others, that the end of a launch
+    /// takes, when there are no more blocks to begin.
+    pub tail: f64,
     /// Of cuts across clusters.
     pub clusters: ClusterCosts,
     /// Of cuts by stream-K.
@@ -282,6 +291,8 @@ impl Costs {
             check(kernel, "batch_us", cost.batch_us, 0.0, LONGEST)?;
             check(kernel, "beside_us", cost.beside_us, 0.0, LONGEST)?;
             check(kernel, "cut_us", cost.cut_us, 0.0, LONGEST)?;
+            check(kernel, "flow", cost.flow, 0.0, 1.0)?;
+            check(kernel, "curve", cost.curve, 1e-3, 100.0)?;
         }
         for (of, shared) in [
             ("kernels for 32 bits", &self.shared),
@@ -302,6 +313,7 @@ impl Costs {
                 ("memory_start_us", shared.memory_start_us),
                 ("far", shared.far),
                 ("exposed", shared.exposed),
+                ("tail", shared.tail),
                 ("finish", stream_k.finish),
                 ("piece", stream_k.piece),
                 ("straddle", stream_k.straddle),

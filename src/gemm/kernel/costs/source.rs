@@ -44,6 +44,7 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
         memory_start_us,
         far,
         exposed,
+        tail,
         clusters: ClusterCosts {
             us,
             room,
@@ -78,6 +79,7 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
     memory_start_us: {memory_start_us:?},
     far: {far:?},
     exposed: {exposed:?},
+    tail: {tail:?},
     clusters: ClusterCosts {{
         us: {us:?},
         room: {room:?},
