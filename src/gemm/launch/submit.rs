@@ -120,8 +120,7 @@ unsafe fn launch_in(
         }
     }
     let mut taken = Taken::new(plan, &here, alpha, beta, workspace.address, context)?;
-    // Kernels that use TMA wait by themselves for the kernels before them, so they may get ready meanwhile.
-    let early = kernel.supports_pdl() && early_starts(context.info());
+    let early = starts_early(plan, context);
     let mut attributes = [clusters_of(plan.cluster()), early_start()];
     let first = usize::from(plan.cluster() == 1);
     let config = sys::CUlaunchConfig {
@@ -242,10 +241,18 @@ impl Taken {
     }
 }
 
+/// Whether a plan's kernel gets ready while those before it still run, and waits for them by itself.
+fn starts_early(plan: &Plan, context: &CurrentContext) -> bool {
+    plan.kernel.supports_pdl() && early_starts(context.info())
+}
+
 /// The dynamic shared memory that a plan is launched with: what its kernel needs, or more, which keeps its blocks apart
 /// ([`spread`](super::spread)). A part of a GPU may have no room for clusters that are kept apart.
 fn shared_bytes(plan: &Plan, function: Function, context: &CurrentContext) -> Result<u32> {
     let (kernel, info) = (plan.kernel, context.info());
+    if !starts_early(plan, context) {
+        return Ok(kernel.dynamic_shared);
+    }
     let apart = plan.shared_bytes(function.fixed_shared(), info.sm_count, info.shared_per_block);
     let fits = match plan.cluster() {
         1 => true,
