@@ -5,7 +5,8 @@
 //! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `ffma_unaligned_`, `gemv_dot_`, `gemv_panel_` and
 //! `gemv_stream_` kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's.
 //! Batches, blocks beside each other, memory's start, edges, crowds, operands along k and further rounds of clusters were not known
-//! either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious predictions.
+//! either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious predictions. Those of `…_words_sm90`
+//! kernels are what an H200 takes longer than by TMA on the same tile, or what it takes, slower as those by TMA are.
 //!
 //! Kernels for 16 bits with tiles of 192 columns, of 256 without clusters of two or with two blocks a multiprocessor, and `gemv_dot_m1_deep`
 //! are newer: theirs are guesses after the kernels next to them.
@@ -190,6 +191,15 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("ffma_specialized_128x128_nn_sm90", KernelCost { full: 0.78, solo: 0.78, resident: 1, setup_us: 4.5, wave_us: 4.5, bandwidth: 0.75, single_elements: 0.3, edges: 0.0, along_k: 0.0, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
     ("ffma_specialized_128x128_tn_sm90", KernelCost { full: 0.785, solo: 0.785, resident: 1, setup_us: 4.5, wave_us: 4.5, bandwidth: 0.75, single_elements: 0.3, edges: 0.0, along_k: 0.0, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
     ("ffma_specialized_128x128_tt_sm90", KernelCost { full: 0.78, solo: 0.78, resident: 1, setup_us: 4.5, wave_us: 4.5, bandwidth: 0.75, single_elements: 0.3, edges: 0.0, along_k: 0.0, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
+    ("ffma_sliced_k_128x128_words_sm90", KernelCost { full: 0.803, solo: 0.803, resident: 1, setup_us: 5.0, wave_us: 5.0, bandwidth: 0.75, single_elements: 0.01, edges: 0.0, along_k: 0.02, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
+    ("ffma_sliced_k_64x128_words_sm90", KernelCost { full: 0.759, solo: 0.759, resident: 1, setup_us: 4.5, wave_us: 4.5, bandwidth: 0.75, single_elements: 0.02, edges: 0.0, along_k: 0.03, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
+    ("ffma_sliced_k_64x64_words_sm90", KernelCost { full: 0.722, solo: 0.722, resident: 1, setup_us: 3.8, wave_us: 3.8, bandwidth: 0.75, single_elements: 0.035, edges: 0.0, along_k: 0.05, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
+    ("ffma_specialized_128x256_words_sm90", KernelCost { full: 0.789, solo: 0.789, resident: 1, setup_us: 6.5, wave_us: 6.5, bandwidth: 0.75, single_elements: 0.01, edges: 0.0, along_k: 0.02, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
+    ("ffma_specialized_128x128_words_sm90", KernelCost { full: 0.755, solo: 0.755, resident: 1, setup_us: 4.5, wave_us: 4.5, bandwidth: 0.75, single_elements: 0.01, edges: 0.0, along_k: 0.01, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 1.5 }),
+    ("ffma_specialized_512x32_words_sm90", KernelCost { full: 0.626, solo: 0.626, resident: 1, setup_us: 5.06, wave_us: 2.1, bandwidth: 1.5, single_elements: 0.0518, edges: 0.0, along_k: 0.042, crowd: 0.0, ragged_us: 0.385, batch_us: 0.3, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_32x512_words_sm90", KernelCost { full: 0.699, solo: 0.699, resident: 1, setup_us: 6.32, wave_us: 3.68, bandwidth: 0.992, single_elements: 0.0354, edges: 0.0, along_k: 0.0743, crowd: 0.0, ragged_us: 3.28, batch_us: 0.101, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_256x64_words_sm90", KernelCost { full: 0.693, solo: 0.693, resident: 1, setup_us: 5.36, wave_us: 4.48, bandwidth: 1.5, single_elements: 0.0164, edges: 0.0, along_k: 0.01, crowd: 0.0, ragged_us: 0.862, batch_us: 0.3, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_64x256_words_sm90", KernelCost { full: 0.711, solo: 0.711, resident: 1, setup_us: 6.61, wave_us: 3.73, bandwidth: 1.11, single_elements: 0.0304, edges: 0.0, along_k: 0.0259, crowd: 0.0, ragged_us: 2.04, batch_us: 0.198, beside_us: 0.0, cut_us: 0.133 }),
     ("ffma_direct_128x32_nn_sm90", KernelCost { full: 0.75, solo: 0.26, resident: 3, setup_us: 4.0, wave_us: 4.0, bandwidth: 0.95, single_elements: 0.3, edges: 0.0, along_k: 0.0, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_direct_128x64_nn_sm90", KernelCost { full: 0.73, solo: 0.19, resident: 4, setup_us: 8.0, wave_us: 8.0, bandwidth: 0.75, single_elements: 0.3, edges: 0.0, along_k: 0.0, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),
     ("ffma_direct_128x64_nt_sm90", KernelCost { full: 0.72, solo: 0.3, resident: 3, setup_us: 3.0, wave_us: 3.0, bandwidth: 0.75, single_elements: 0.3, edges: 0.0, along_k: 0.0, crowd: 0.0, ragged_us: 0.0, batch_us: 0.0, beside_us: 0.0, cut_us: 0.0 }),

@@ -1,5 +1,8 @@
 //! Costs of an NVIDIA H200, fitted by `calibrate` on 2026-11-24 to 5115 shapes: 3410 of FP32 products and 1705 of BF16. Those of GEMVs of
 //! one row in FP32 are of 2026-11-23 and other shapes: decoders norm and gate inside such products, and compare them with products alone.
+//!
+//! Those of `…_words_sm90` kernels are newer, from stand-alone runs of 32 shapes: of tiles that there are by TMA, the times of those on
+//! padded operands and how much longer words took; of the others, a fit to times made longer by what the model finds those runs too fast.
 
 use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 
@@ -204,6 +207,15 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("ffma_specialized_128x128_nn_sm90", KernelCost { full: 0.811, solo: 0.811, resident: 1, setup_us: 7.02, wave_us: 4.23, bandwidth: 0.804, single_elements: 0.3, edges: 0.0489, along_k: 0.03, crowd: 0.0474, ragged_us: 1.68, batch_us: 0.167, beside_us: 0.0, cut_us: 0.133 }),
     ("ffma_specialized_128x128_tn_sm90", KernelCost { full: 0.819, solo: 0.819, resident: 1, setup_us: 6.27, wave_us: 4.21, bandwidth: 0.868, single_elements: 0.3, edges: 0.0414, along_k: 0.03, crowd: 0.0405, ragged_us: 1.53, batch_us: 0.137, beside_us: 0.0, cut_us: 0.133 }),
     ("ffma_specialized_128x128_tt_sm90", KernelCost { full: 0.8, solo: 0.8, resident: 1, setup_us: 7.16, wave_us: 4.3, bandwidth: 0.785, single_elements: 0.3, edges: 0.0448, along_k: 0.03, crowd: 0.0356, ragged_us: 1.53, batch_us: 0.19, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_sliced_k_128x128_words_sm90", KernelCost { full: 0.868, solo: 0.868, resident: 1, setup_us: 6.11, wave_us: 6.04, bandwidth: 0.895, single_elements: 0.01, edges: 0.02, along_k: 0.02, crowd: 0.054, ragged_us: 1.59, batch_us: 0.168, beside_us: 0.0, cut_us: 0.0856 }),
+    ("ffma_sliced_k_64x128_words_sm90", KernelCost { full: 0.854, solo: 0.854, resident: 1, setup_us: 5.34, wave_us: 5.05, bandwidth: 1.14, single_elements: 0.02, edges: 0.02, along_k: 0.03, crowd: 0.0517, ragged_us: 0.801, batch_us: 0.163, beside_us: 0.0, cut_us: 0.0805 }),
+    ("ffma_sliced_k_64x64_words_sm90", KernelCost { full: 0.817, solo: 0.817, resident: 1, setup_us: 4.47, wave_us: 4.72, bandwidth: 1.02, single_elements: 0.035, edges: 0.02, along_k: 0.05, crowd: 0.0549, ragged_us: 0.448, batch_us: 0.197, beside_us: 0.0, cut_us: 0.279 }),
+    ("ffma_specialized_128x256_words_sm90", KernelCost { full: 0.882, solo: 0.882, resident: 1, setup_us: 10.1, wave_us: 6.25, bandwidth: 0.444, single_elements: 0.01, edges: 0.02, along_k: 0.02, crowd: 0.0414, ragged_us: 4.42, batch_us: 0.207, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_128x128_words_sm90", KernelCost { full: 0.787, solo: 0.787, resident: 1, setup_us: 6.27, wave_us: 4.21, bandwidth: 0.868, single_elements: 0.01, edges: 0.02, along_k: 0.01, crowd: 0.0405, ragged_us: 1.53, batch_us: 0.137, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_512x32_words_sm90", KernelCost { full: 0.68, solo: 0.68, resident: 1, setup_us: 5.06, wave_us: 2.1, bandwidth: 1.5, single_elements: 0.0518, edges: 0.01, along_k: 0.042, crowd: 0.0125, ragged_us: 0.385, batch_us: 0.3, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_32x512_words_sm90", KernelCost { full: 0.806, solo: 0.806, resident: 1, setup_us: 6.32, wave_us: 3.68, bandwidth: 0.992, single_elements: 0.0354, edges: 0.0158, along_k: 0.0743, crowd: 0.075, ragged_us: 3.28, batch_us: 0.101, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_256x64_words_sm90", KernelCost { full: 0.769, solo: 0.769, resident: 1, setup_us: 5.36, wave_us: 4.48, bandwidth: 1.5, single_elements: 0.0164, edges: 0.0498, along_k: 0.01, crowd: 0.0338, ragged_us: 0.862, batch_us: 0.3, beside_us: 0.0, cut_us: 0.133 }),
+    ("ffma_specialized_64x256_words_sm90", KernelCost { full: 0.775, solo: 0.775, resident: 1, setup_us: 6.61, wave_us: 3.73, bandwidth: 1.11, single_elements: 0.0304, edges: 0.015, along_k: 0.0259, crowd: 0.0153, ragged_us: 2.04, batch_us: 0.198, beside_us: 0.0, cut_us: 0.133 }),
     ("ffma_direct_128x32_nn_sm90", KernelCost { full: 0.895, solo: 0.595, resident: 3, setup_us: 2.97, wave_us: 2.22, bandwidth: 1.29, single_elements: 0.3, edges: 0.0586, along_k: 0.03, crowd: 0.079, ragged_us: 3.07, batch_us: 0.373, beside_us: 0.143, cut_us: 0.2 }),
     ("ffma_direct_128x64_nn_sm90", KernelCost { full: 0.839, solo: 0.564, resident: 4, setup_us: 2.93, wave_us: 2.01, bandwidth: 1.29, single_elements: 0.3, edges: 0.0581, along_k: 0.03, crowd: 0.0562, ragged_us: 5.41, batch_us: 0.298, beside_us: 2.25, cut_us: 0.2 }),
     ("ffma_direct_128x64_nt_sm90", KernelCost { full: 0.746, solo: 0.408, resident: 3, setup_us: 4.33, wave_us: 2.02, bandwidth: 1.25, single_elements: 0.3, edges: 0.0663, along_k: 0.03, crowd: 0.0516, ragged_us: 5.36, batch_us: 0.234, beside_us: 0.318, cut_us: 0.2 }),
