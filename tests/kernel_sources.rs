@@ -95,6 +95,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "FFMA_BY_WORDS(NAME, BM, BN, TM, TN)",
+        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Words<BM, BN>>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "C::BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"),
+            ("tm", "TM"), ("tn", "TN"), ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+        ],
+    },
+    Family {
         made_by: "FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)",
         of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Copied<BM, BN, A_TRANSPOSED, B_TRANSPOSED>>",
         says: whole_tiles!(
@@ -104,11 +112,19 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_SLICED_K(NAME, BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED)",
-        of: "ffma_gemm::SlicedK<BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED>",
+        of: "ffma_gemm::SlicedCopies<BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED>",
         says: whole_tiles!(
             "A_TRANSPOSED", "B_TRANSPOSED", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
             ("stages", "STAGES"), ("partial_sums", "C::kGroups"), ("threads", "C::kThreads"),
         ),
+    },
+    Family {
+        made_by: "FFMA_SLICED_K_BY_WORDS(NAME, BM, BN, STAGES)",
+        of: "ffma_gemm::SlicedWords<BM, BN, STAGES>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "C::BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "C::TM"),
+            ("tn", "C::TN"), ("stages", "STAGES"), ("partial_sums", "C::kGroups"), ("threads", "C::kThreads"),
+        ],
     },
     Family {
         made_by: "FFMA_DIRECT(NAME, BLOCKS, BM, BN, GROUPS, STAGES, B_TRANSPOSED, ...)",
@@ -282,17 +298,14 @@ fn facts(spec: &KernelSpec) -> BTreeMap<&'static str, u32> {
         ("most_cols", needs.max_n),
         ("fused", spec.fused.into()),
     ]);
+    // Whether an operand runs along its rows, if the kernel takes one order only.
     let along_rows = |takes: &[Access]| {
-        takes
-            .iter()
-            .all(|of| matches!(of, Access::RowVector | Access::RowScalar))
+        let rows = |of: &Access| matches!(of, Access::RowVector | Access::RowScalar);
+        let first = takes.first().map(rows)?;
+        takes.iter().all(|of| rows(of) == first).then_some(first)
     };
-    if !needs.a.is_empty() {
-        facts.insert("a_along_k", along_rows(needs.a).into());
-    }
-    if !needs.b.is_empty() {
-        facts.insert("b_along_k", (!along_rows(needs.b)).into());
-    }
+    facts.extend(along_rows(needs.a).map(|along| ("a_along_k", along.into())));
+    facts.extend(along_rows(needs.b).map(|along| ("b_along_k", (!along).into())));
     if let Some([a, b]) = spec.tma_boxes {
         let named = |[inner, outer]: [&'static str; 2], of: TmaBox| [(inner, of.inner), (outer, of.outer)];
         facts.extend(named(["a_inner", "a_outer"], a));

@@ -18,6 +18,7 @@
 // along k. Two warps that share a scheduler do not run alike, and each group has stages of its own, so what lies ready has to
 // last for a group that runs ahead: with two stages a group the main loop reached 77 % of the FFMA's peak, with four 81 %. Since no tile
 // follows the first, the sums can take the room of the stages when these are done, and 192 KB are stages.
+// For operands at any alignment there is a kernel of each size for all layouts, whose producers copy words: word_stage.cuh.
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP: 32 FLOP a byte, 21, and 16.
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
@@ -29,17 +30,22 @@
 #include "../ptx/execution.cuh"
 #include "../scheduler/tiles.cuh"
 #include "copied_stage.cuh"
+#include "word_stage.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 namespace ffma_gemm {
 
-template <int BM, int BN, int STAGES, int AHEAD, bool A_TRANSPOSED, bool B_TRANSPOSED>
+constexpr int kStageK = 16;   // k of a stage
+
+// OPERANDS: how stages are filled, a CopiedStage or a WordStage. AHEAD: how many of them a producer warp asks TMA for before it transposes
+// the first.
+template <int BM, int BN, int STAGES, int AHEAD, typename OPERANDS>
 struct SlicedK {
-    static constexpr int BK = 16, TM = 8, TN = 16;
+    static constexpr int BK = kStageK, TM = 8, TN = 16;
     using Math = MathWarps<BM, BN, TM, TN>;
     using Thread = typename Math::Thread;
-    using Operands = CopiedStage<BM, BN, BK, A_TRANSPOSED, B_TRANSPOSED>;
+    using Operands = OPERANDS;
     static constexpr int kGroups = Math::kGroups, kGroupThreads = Math::kGroupWarps * kWarp;
     static constexpr int kMathThreads = Math::kThreads;
     static constexpr int kProducerWarps = 4, kProducers = kProducerWarps * kWarp;
@@ -49,7 +55,7 @@ struct SlicedK {
     static constexpr int kEach = Thread::kPieces / kGroups;     // pieces that a thread stores
     static_assert(Thread::kPieces % kGroups == 0, "groups share the tile");
     static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
-    static_assert(AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps, "what is transposed has been asked for, into stages of its own");
+    static_assert(Operands::kWords || (AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps), "what is transposed has been asked for, into stages of its own");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
@@ -67,24 +73,25 @@ struct SlicedK {
         return work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
     }
 
-    static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& map_a, const CUtensorMap& map_b) {
+    // `maps`: tensor maps of A and of B, for operands that TMA brings.
+    template <typename... MAPS>
+    static __device__ __forceinline__ void run(const GemmArgs& args, const MAPS&... maps) {
         extern __shared__ __align__(1024) unsigned char shared_bytes[];
         Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
         if (threadIdx.x == kMathThreads) {
-            ptx::tma_prefetch_descriptor(&map_a);
-            ptx::tma_prefetch_descriptor(&map_b);
+            (ptx::tma_prefetch_descriptor(&maps), ...);
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], Operands::kArrivals);
-                ptx::mbarrier_init(&shared.raw[stage], 1);
+                if (!Operands::kWords) ptx::mbarrier_init(&shared.raw[stage], 1);
                 ptx::mbarrier_init(&shared.empty[stage], Math::kGroupWarps);
             }
-            ptx::fence_mbarrier_init();
+            if (!Operands::kWords) ptx::fence_mbarrier_init();   // for TMA
         }
         __syncthreads();
         ptx::wait_for_previous_kernels();   // one of them may repack an operand
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            produce(args, shared, threadIdx.x - kMathThreads, map_a, map_b);
+            produce(args, shared, threadIdx.x - kMathThreads, maps...);
         } else {
             ptx::registers_increase_to<kMathRegisters>();
             multiply(args, shared, threadIdx.x);
@@ -92,6 +99,13 @@ struct SlicedK {
     }
 
     // ---- load ----
+
+    static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread) {
+        const WorkUnit work = work_of(args);
+        Ring<STAGES> cursor;
+        static_assert(Operands::kThreads == kProducers, "all producers copy");
+        Operands::produce(args, shared, cursor, work, work.k_begin, work.k_end, thread);
+    }
 
     static __device__ __forceinline__ void produce(const GemmArgs& args, Shared& shared, int thread, const CUtensorMap& map_a,
                                                    const CUtensorMap& map_b) {
@@ -214,17 +228,31 @@ struct SlicedK {
     }
 };
 
+template <int BM, int BN, int STAGES, int AHEAD, bool A_TRANSPOSED, bool B_TRANSPOSED>
+using SlicedCopies = SlicedK<BM, BN, STAGES, AHEAD, CopiedStage<BM, BN, kStageK, A_TRANSPOSED, B_TRANSPOSED>>;
+template <int BM, int BN, int STAGES>
+using SlicedWords = SlicedK<BM, BN, STAGES, 0, WordStage<BM, BN, kStageK>>;
+
 }  // namespace ffma_gemm
 
 // NAME, then the tile: BM, BN, stages, how many of them a producer warp asks for before it transposes the first, whether A and
 // whether B is contiguous along k and has to be transposed in shared memory. The tensor maps are of rank 5: the contiguous
 // dimension, the other one, and three of the batch. A box has BK elements of k, and all rows of the tile.
-#define FFMA_SLICED_K(NAME, ...)                                                                                     \
-    enum : int { NAME##_shared = ffma_gemm::SlicedK<__VA_ARGS__>::kSharedBytes };                                    \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::SlicedK<__VA_ARGS__>::kThreads), 1)                     \
+#define FFMA_SLICED_K(NAME, BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED)                                       \
+    enum : int { NAME##_shared = ffma_gemm::SlicedCopies<BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED>::kSharedBytes }; \
+    extern "C" __global__ void __launch_bounds__(                                                                    \
+        (ffma_gemm::SlicedCopies<BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED>::kThreads), 1)                   \
         NAME(const __grid_constant__ GemmArgs args, const __grid_constant__ CUtensorMap map_a,                       \
              const __grid_constant__ CUtensorMap map_b) {                                                            \
-        ffma_gemm::SlicedK<__VA_ARGS__>::run(args, map_a, map_b);                                                    \
+        ffma_gemm::SlicedCopies<BM, BN, STAGES, AHEAD, A_TRANSPOSED, B_TRANSPOSED>::run(args, map_a, map_b);         \
+    }
+
+// The same for operands at any alignment, in any layout.
+#define FFMA_SLICED_K_BY_WORDS(NAME, BM, BN, STAGES)                                                                 \
+    enum : int { NAME##_shared = ffma_gemm::SlicedWords<BM, BN, STAGES>::kSharedBytes };                             \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::SlicedWords<BM, BN, STAGES>::kThreads), 1)              \
+        NAME(const __grid_constant__ GemmArgs args) {                                                                \
+        ffma_gemm::SlicedWords<BM, BN, STAGES>::run(args);                                                           \
     }
 
 FFMA_SLICED_K(ffma_sliced_k_128x128_nn_sm90, 128, 128, 12, 1, true, false)
@@ -237,5 +265,9 @@ FFMA_SLICED_K(ffma_sliced_k_64x128_tt_sm90, 64, 128, 16, 3, false, true)
 FFMA_SLICED_K(ffma_sliced_k_64x64_nn_sm90, 64, 64, 24, 1, true, false)
 FFMA_SLICED_K(ffma_sliced_k_64x64_tn_sm90, 64, 64, 24, 1, false, false)
 FFMA_SLICED_K(ffma_sliced_k_64x64_tt_sm90, 64, 64, 24, 1, false, true)
+
+FFMA_SLICED_K_BY_WORDS(ffma_sliced_k_128x128_words_sm90, 128, 128, 12)
+FFMA_SLICED_K_BY_WORDS(ffma_sliced_k_64x128_words_sm90, 64, 128, 16)
+FFMA_SLICED_K_BY_WORDS(ffma_sliced_k_64x64_words_sm90, 64, 64, 24)
 
 #endif  // sm_90a

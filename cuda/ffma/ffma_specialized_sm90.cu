@@ -11,7 +11,9 @@
 // Operands. Producers take issue slots, too: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
 // scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile; what is contiguous
 // along k is then transposed in shared memory. There is a kernel for each of the four layouts. Stages and main loop are those of
-// copied_stage.cuh. Any other operand, a misaligned view for example, goes through the producers' registers (Loaded).
+// copied_stage.cuh. Operands at any alignment are copied word by word (Words, word_stage.cuh), in one kernel for all layouts; these
+// kernels have tiles for narrow results too, 512 × 32 and 256 × 64 and the same across. What has gaps between elements goes through the
+// producers' registers (Loaded).
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
 // a byte and 2 TB/s with the smaller tile.
 //
@@ -27,6 +29,7 @@
 #include "../scheduler/tiles.cuh"
 #include "copied_stage.cuh"
 #include "tile_loader.cuh"
+#include "word_stage.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -38,7 +41,7 @@ constexpr int kStageK = 16;   // k of a stage
 
 // Through registers of the producers, whatever the layout.
 struct Loaded {
-    static constexpr bool kCopied = false;
+    static constexpr bool kCopied = false, kWords = false;
     static constexpr int kArrivals = 128;   // a stage is full when all producers have stored their part
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
 
@@ -56,6 +59,23 @@ struct Copied : CopiedStage<BM, BN, kStageK, A_TRANSPOSED, B_TRANSPOSED> {
     const CUtensorMap& b;
 
     __device__ __forceinline__ Copied(const CUtensorMap& a, const CUtensorMap& b) : a(a), b(b) {}
+};
+
+// By copies of words, whatever the alignment.
+template <int BM, int BN>
+struct Words : WordStage<BM, BN, kStageK> {
+    static constexpr bool kCopied = false;
+    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+};
+
+// The stages of a kernel.
+template <int BM, int BN, typename FEED>
+struct StageOf {
+    using Type = Stage<BM, BN, kStageK>;
+};
+template <int BM, int BN>
+struct StageOf<BM, BN, Words<BM, BN>> {
+    using Type = typename Words<BM, BN>::Stage;
 };
 
 // ---- the kernel -------------------------------------------------------------------------------------------------
@@ -80,7 +100,7 @@ struct Specialized {
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
-        Stage<BM, BN, BK> stages[STAGES];
+        typename StageOf<BM, BN, FEED>::Type stages[STAGES];
         float4 sums[kQuads][kMathThreads];
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be transposed have arrived
         int number;                                          // that this block drew
@@ -99,16 +119,17 @@ struct Specialized {
             shared.number = stream_k::draw_number(args);
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], FEED::kArrivals);
-                ptx::mbarrier_init(&shared.raw[stage], 1);
+                if (!FEED::kWords) ptx::mbarrier_init(&shared.raw[stage], 1);
                 ptx::mbarrier_init(&shared.empty[stage], Math::kWarps);
             }
-            ptx::fence_mbarrier_init();
+            if (!FEED::kWords) ptx::fence_mbarrier_init();   // for TMA
         }
         __syncthreads();
-        if (FEED::kCopied) ptx::wait_for_previous_kernels();   // one of them may repack an operand
+        if (FEED::kCopied || FEED::kWords) ptx::wait_for_previous_kernels();   // one of them may repack an operand
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
             if constexpr (FEED::kCopied) copy(args, shared, threadIdx.x - kMathThreads, feed);
+            else if constexpr (FEED::kWords) copy_words(args, shared, threadIdx.x - kMathThreads);
             else load(args, shared, threadIdx.x - kMathThreads);
         } else {
             ptx::registers_increase_to<kMathRegisters>();
@@ -148,6 +169,17 @@ struct Specialized {
                 parity ^= 1;
             }
             skip = step - piece.end;
+        }
+    }
+
+    static __device__ __forceinline__ void copy_words(const GemmArgs& args, Shared& shared, int thread) {
+        const TileGrid grid = TileGrid::of<BM, BN>(args);
+        const stream_k::Schedule schedule = schedule_of(args, shared, grid);
+        stream_k::Piece piece;
+        Ring<STAGES> cursor;
+        for (int number = 0; schedule.take(number, piece); ++number) {
+            const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
+            FEED::produce(args, shared, cursor, work, piece.begin * BK, min(args.k, piece.end * BK), thread);
         }
     }
 
@@ -209,7 +241,7 @@ struct Specialized {
             Thread tile;
             tile.clear();
             const int steps = piece.end - piece.begin;
-            if constexpr (FEED::kCopied)
+            if constexpr (FEED::kCopied || FEED::kWords)
                 FEED::multiply(tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
             else multiply_loaded(tile, shared, cursor, steps, row, col, lane);
             store(tile, args, shared, ptx::recompute(number), ptx::recompute(thread));
@@ -278,15 +310,18 @@ struct Specialized {
 
 }  // namespace ffma_gemm
 
-#define FFMA_LOADED(NAME, BM, BN, TM, TN)                                                                   \
-    enum : int { NAME##_shared = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>::kSharedBytes }; \
+// Kernels whose operands do not come by TMA.
+#define FFMA_SPECIALIZED_OF(NAME, BM, BN, TM, TN, ...)                                                      \
+    enum : int { NAME##_shared = ffma_gemm::Specialized<BM, BN, TM, TN, __VA_ARGS__>::kSharedBytes };       \
     extern "C" __global__ void __launch_bounds__(                                                           \
-        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>::kThreads), 1)                           \
+        (ffma_gemm::Specialized<BM, BN, TM, TN, __VA_ARGS__>::kThreads), 1)                                 \
         NAME(const __grid_constant__ GemmArgs args) {                                                       \
         extern __shared__ __align__(1024) unsigned char shared_bytes[];                                     \
-        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>;                           \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, __VA_ARGS__>;                                 \
         Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {});                            \
     }
+#define FFMA_LOADED(NAME, BM, BN, TM, TN) FFMA_SPECIALIZED_OF(NAME, BM, BN, TM, TN, ffma_gemm::Loaded)
+#define FFMA_BY_WORDS(NAME, BM, BN, TM, TN) FFMA_SPECIALIZED_OF(NAME, BM, BN, TM, TN, ffma_gemm::Words<BM, BN>)
 
 // The tensor maps are of rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of
 // k, and all rows of the tile.
@@ -306,6 +341,7 @@ struct Specialized {
 
 #define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                          \
     FFMA_LOADED(ffma_specialized_##SIZE##_sm90, BM, BN, TM, TN)                         \
+    FFMA_BY_WORDS(ffma_specialized_##SIZE##_words_sm90, BM, BN, TM, TN)                 \
     FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)         \
     FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false)        \
     FFMA_COPIED(ffma_specialized_##SIZE##_tt_sm90, BM, BN, TM, TN, false, true)
@@ -313,5 +349,9 @@ struct Specialized {
 FFMA_SPECIALIZED(128x256, 128, 256, 8, 16)
 FFMA_COPIED(ffma_specialized_128x256_nt_sm90, 128, 256, 8, 16, true, true)
 FFMA_SPECIALIZED(128x128, 128, 128, 8, 8)
+FFMA_BY_WORDS(ffma_specialized_512x32_words_sm90, 512, 32, 8, 8)
+FFMA_BY_WORDS(ffma_specialized_32x512_words_sm90, 32, 512, 8, 8)
+FFMA_BY_WORDS(ffma_specialized_256x64_words_sm90, 256, 64, 8, 8)
+FFMA_BY_WORDS(ffma_specialized_64x256_words_sm90, 64, 256, 8, 8)
 
 #endif  // sm_90a

@@ -51,6 +51,11 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
+// Arrives, one of the arrivals that the barrier counts, as soon as all copies (cp.async) that this thread has started are done.
+__device__ __forceinline__ void mbarrier_arrive_after_copies(uint64_t* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 // Arrives and announces `bytes` that copies will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect_bytes(uint64_t* barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"

@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 25] = [
+const FAMILIES: [Family; 26] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -52,6 +52,11 @@ const FAMILIES: [Family; 25] = [
         "FFMA, sliced-K",
         Target::Hopper,
         &["ffma_sliced_k_64x64_nn_sm90", "ffma_sliced_k_64x64_tt_sm90"],
+    ),
+    (
+        "FFMA, words by producers",
+        Target::Hopper,
+        &["ffma_sliced_k_64x64_words_sm90", "ffma_specialized_128x128_words_sm90"],
     ),
     (
         "FFMA, direct",

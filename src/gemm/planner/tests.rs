@@ -288,6 +288,26 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
 }
 
 #[test]
+fn a_vocabulary_off_16_bytes_is_copied_by_producer_warps_and_any_other_comes_by_tma() {
+    for device in [DeviceInfo::H100, DeviceInfo::H200] {
+        for (words, tma) in [(50_257, 50_256), (151_646, 151_648)] {
+            let plan = |vocabulary: usize| {
+                let (a, b) = (OperandLayout::col_major(128), OperandLayout::row_major(vocabulary));
+                let mut problem = GemmProblem::new(128, vocabulary, 7665, a, b);
+                problem.precision = Precision::Fp32Strict;
+                Plan::new(&problem, &device, Costs::built_in(&device)).unwrap()
+            };
+            let (off, on) = (plan(words), plan(tma));
+            assert!(
+                off.kernel.name.ends_with("_words_sm90") && off.repacks == [None; 2],
+                "{off}"
+            );
+            assert!(on.kernel.tma_boxes.is_some(), "{on}");
+        }
+    }
+}
+
+#[test]
 fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
     let plan = |m, n, k| {
         let problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));

@@ -27,8 +27,9 @@ impl View<'_> {
             if component == self.thread {
                 return true;
             }
-            if component == self.copies.0 {
-                return epoch.time() <= self.copies.1;
+            // It may have waited for its own copies, or for a barrier that waits for them.
+            if component == self.copies.0 && epoch.time() <= self.copies.1 {
+                return true;
             }
             if component == self.wgmma.0 {
                 return epoch.time() <= self.wgmma.1;

@@ -80,6 +80,8 @@ pub struct TensorMap {
 const BYTES: usize = 128;
 const MAGIC: [u8; 4] = *b"TMAP";
 const MAX_RANK: usize = 5;
+/// Every row of a box starts on so many bytes: an H200 takes any other start for an illegal instruction.
+const ROW_UNIT: i64 = 16;
 
 impl TensorMap {
     /// Why the driver would refuse this map.
@@ -203,6 +205,12 @@ impl TensorMap {
         let rows: u32 = self.box_extents[1..].iter().product();
         let size = self.element.size();
         let first = i64::from(coords[0]);
+        if first * size as i64 % ROW_UNIT != 0 {
+            return Err(Fault::new(
+                Kind::Misaligned,
+                format!("rows of the box start at element {first} of {size} bytes, which is no multiple of {ROW_UNIT} bytes"),
+            ));
+        }
         let begin = (-first).clamp(0, i64::from(self.box_extents[0]));
         let end = (self.extents[0] as i64 - first).clamp(begin, i64::from(self.box_extents[0]));
         let mut list = Vec::with_capacity(rows as usize);
@@ -262,8 +270,20 @@ mod tests {
         let rows = map().rows(&[32, 8, 1, 0, 2]).unwrap();
         assert_eq!(rows[0], Some((4096 + 32 * 4 + 8 * 192 + 1920 + 2 * 16000, 0, 32)));
         assert!(rows[1..].iter().all(Option::is_none));
-        let rows = map().rows(&[-2, 0, 0, 0, 0]).unwrap();
-        assert_eq!(rows[8], Some((4096 + 8 * 192, 8, 120)));
+        let rows = map().rows(&[-4, 0, 0, 0, 0]).unwrap();
+        assert_eq!(rows[8], Some((4096 + 8 * 192, 16, 112)));
+    }
+
+    #[test]
+    fn rows_start_on_16_bytes() {
+        for first in [-3, 1, 2, 7] {
+            assert!(map().rows(&[first, 0, 0, 0, 0]).is_err());
+        }
+        let halves = TensorMap {
+            element: Element::Bits16,
+            ..map()
+        };
+        assert!(halves.rows(&[8, 0, 0, 0, 0]).is_ok() && halves.rows(&[4, 0, 0, 0, 0]).is_err());
     }
 
     #[test]

@@ -229,6 +229,32 @@ fn copies_of_threads_need_a_wait() {
 }
 
 #[test]
+fn copies_arrive_at_a_barrier_by_themselves() {
+    let text = "
+    setp.ne.s32 %p1, %r1, 0;
+    @%p1 bra GO;
+    mbarrier.init.shared::cta.b64 [%r4], 64;
+GO:
+    bar.sync 0;
+    cp.async.ca.shared.global [%r6], [%rd4], 4;
+    cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r4];
+    xor.b32 %r10, %r5, 128;
+    add.s32 %r11, %r3, %r10;
+    WAIT
+    AGAIN";
+    let go = |wait: &str, again: &str| block(&text.replace("WAIT", wait).replace("AGAIN", again));
+    // Whoever waits for the barrier knows that all copies have been made: others' and its own, which it may read and copy over.
+    for again in [
+        "ld.shared.u32 %r12, [%r11];",
+        "ld.shared.u32 %r12, [%r6];",
+        "cp.async.ca.shared.global [%r6], [%rd4], 4;\ncp.async.commit_group;\ncp.async.wait_group 0;",
+    ] {
+        assert_eq!(go(WAIT, again), None, "{again}");
+        assert_eq!(go("", again), Some(Kind::SharedRace), "{again}");
+    }
+}
+
+#[test]
 fn copies_may_ignore_their_source() {
     // Where the predicate is true nothing is read, wherever the address leads, and zeros arrive.
     let text = "

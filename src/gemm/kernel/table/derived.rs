@@ -65,6 +65,22 @@ impl Layout {
         }
     }
 
+    /// What a kernel for Hopper demands that reads any layout, at any alignment, but no operands with gaps between elements.
+    pub(super) const ANY_LINES: Needs = {
+        const LINES: &[Access] = &[
+            Access::RowVector,
+            Access::ColVector,
+            Access::RowScalar,
+            Access::ColScalar,
+        ];
+        Needs {
+            only_capability: Some(HOPPER),
+            a: LINES,
+            b: LINES,
+            ..Needs::ANY
+        }
+    };
+
     /// A box brings a whole tile of A, or of B: `k` elements along k by all of its rows.
     pub(super) const fn whole_tiles(self, tile: &Tile, k: u32) -> [TmaBox; 2] {
         const fn of(along_k: bool, rows: u32, k: u32) -> TmaBox {
@@ -179,6 +195,21 @@ pub(super) const fn sliced_k(tile: &Tile) -> u32 {
     let barriers = 3 * tile.stages * BARRIER;
     padded(
         larger(ring(tile, DType::F32), math_groups(tile) * sums(tile)) + barriers,
+        VECTOR,
+    )
+}
+
+/// Copies of words, warp-specialized and persistent: the same with a padded ring.
+pub(super) const fn specialized_words(tile: &Tile) -> u32 {
+    let barriers = 3 * tile.stages * BARRIER;
+    padded(async_ring(tile) + sums(tile) + barriers + INT, VECTOR)
+}
+
+/// Copies of words, sliced-K: likewise.
+pub(super) const fn sliced_k_words(tile: &Tile) -> u32 {
+    let barriers = 3 * tile.stages * BARRIER;
+    padded(
+        larger(async_ring(tile), math_groups(tile) * sums(tile)) + barriers,
         VECTOR,
     )
 }

@@ -309,6 +309,44 @@ pub(super) const fn sliced_k(
     }
 }
 
+/// Warp-specialized and persistent, at any alignment: producer warps copy single words.
+pub(super) const fn specialized_words(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let row = specialized(name, block, warp, thread, stages);
+    KernelSpec {
+        summary: "FP32 multiply-adds, any alignment, producer and math warps",
+        dynamic_shared: derived::specialized_words(&row.tile),
+        pdl: true,
+        needs: Layout::ANY_LINES,
+        ..row
+    }
+}
+
+/// The same sliced-K, with one tile a block, and k cut across a cluster where there are few tiles.
+pub(super) const fn sliced_k_words(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let row = specialized_words(name, block, warp, thread, stages);
+    KernelSpec {
+        file: "ffma/ffma_sliced_k_sm90",
+        summary: "FP32 multiply-adds, any alignment, groups of math warps share k",
+        dynamic_shared: derived::sliced_k_words(&row.tile),
+        grid: Grid::Units,
+        split_k: SplitK::Cluster,
+        partial_sums: derived::math_groups(&row.tile),
+        ..row
+    }
+}
+
 /// One tile a block, several blocks a multiprocessor, on Hopper: an A that is contiguous along k is multiplied in place.
 pub(super) const fn direct(
     name: &'static str,

@@ -2,7 +2,10 @@
 
 use super::super::spec::KernelSpec;
 use super::derived::Layout::{NN, NT, TN, TT};
-use super::families::{direct, k_major, k_major_stream_k, sliced_k, small_m, specialized, specialized_tma};
+use super::families::{
+    direct, k_major, k_major_stream_k, sliced_k, sliced_k_words, small_m, specialized, specialized_tma,
+    specialized_words,
+};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -42,6 +45,17 @@ pub(super) const ROWS: &[KernelSpec] = &[
     specialized_tma("ffma_specialized_128x128_nn_sm90", NN, [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_tma("ffma_specialized_128x128_tn_sm90", TN, [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_tma("ffma_specialized_128x128_tt_sm90", TT, [128, 128, 16], [64, 32], [8, 8], 4),
+
+    // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    sliced_k_words("ffma_sliced_k_128x128_words_sm90", [128, 128, 16], [64, 64], [8, 16], 12),
+    sliced_k_words("ffma_sliced_k_64x128_words_sm90",  [64, 128, 16],  [64, 64], [8, 16], 16),
+    sliced_k_words("ffma_sliced_k_64x64_words_sm90",   [64, 64, 16],   [64, 64], [8, 16], 24),
+    specialized_words("ffma_specialized_128x256_words_sm90", [128, 256, 16], [64, 64], [8, 16], 4),
+    specialized_words("ffma_specialized_128x128_words_sm90", [128, 128, 16], [64, 32], [8, 8], 4),
+    specialized_words("ffma_specialized_512x32_words_sm90",  [512, 32, 16],  [64, 32], [8, 8], 4),
+    specialized_words("ffma_specialized_32x512_words_sm90",  [32, 512, 16],  [32, 64], [8, 8], 4),
+    specialized_words("ffma_specialized_256x64_words_sm90",  [256, 64, 16],  [64, 32], [8, 8], 4),
+    specialized_words("ffma_specialized_64x256_words_sm90",  [64, 256, 16],  [64, 32], [8, 8], 4),
 
     // name, layout, [BM, BN, BK], [WM, WN], [TM, TN], stages
     direct("ffma_direct_128x32_nn_sm90", NN, [128, 32, 32], [64, 32], [8, 8], 3),
