@@ -87,7 +87,12 @@ const fn wgmma(
         summary: "16-bit products, TMA and wgmma",
         dynamic_shared: stages * (bm + bn) * BK * BYTES + staging + BARRIERS,
         grid: Grid::Persistent,
-        split_k: SplitK::Cluster,
+        // The ring of two large blocks does not hold what each adds up.
+        split_k: if consumers * blocks > 2 {
+            SplitK::Never
+        } else {
+            SplitK::Cluster
+        },
         blocks_per_multiprocessor: blocks,
         tma_boxes: Some(boxes(layout, bm, bn)),
         d_box: match d_columns {
