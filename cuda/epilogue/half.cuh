@@ -172,9 +172,7 @@ struct HalfEpilogue {
 
     template <int COUNT>
     __device__ __forceinline__ void scale(float (&x)[COUNT]) const {
-        if (scalars.alpha == 1.0f && !scalars.without_product) return;
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) x[i] = scalars.scale(x[i]);
+        scalars.scale_all(x);
     }
 
     // All of it but the store. (row, col) is the place in D of the thread's first number.
@@ -194,11 +192,16 @@ struct HalfEpilogue {
 
     template <int COUNT>
     __device__ __forceinline__ void store(const GemmArgs& args, int row, int col, const float (&x)[COUNT]) const {
+        store(args, row, col, x, args.n);
+    }
+    // Those of columns before `end`.
+    template <int COUNT>
+    __device__ __forceinline__ void store(const GemmArgs& args, int row, int col, const float (&x)[COUNT], int end) const {
         if constexpr (TRANSPOSED) {
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
                 const int r = row + i / 4 * 8 + i % 2, s = col + i / 2 % 2 * 8;
-                if (r < args.m && s < args.n) d.store(d.place(r, s), x[i]);
+                if (r < args.m && s < end) d.store(d.place(r, s), x[i]);
             }
         } else {
 #pragma unroll
@@ -207,7 +210,7 @@ struct HalfEpilogue {
                 const int64_t line = d.place(row + half * 8, col);
 #pragma unroll
                 for (int i = 0; i < COUNT; i += 4)
-                    d.store_pair(line + i * 2, args.n - col - i * 2, x[i + half * 2], x[i + half * 2 + 1]);
+                    d.store_pair(line + i * 2, end - col - i * 2, x[i + half * 2], x[i + half * 2 + 1]);
             }
         }
     }

@@ -14,4 +14,11 @@ struct Scalars {
           without_product(args.alpha_at != nullptr && alpha == 0.0f) {}
 
     __device__ __forceinline__ float scale(float acc) const { return without_product ? 0.0f : alpha * acc; }
+
+    template <int COUNT>
+    __device__ __forceinline__ void scale_all(float (&x)[COUNT]) const {
+        if (alpha == 1.0f && !without_product) return;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) x[i] = scale(x[i]);
+    }
 };

@@ -23,6 +23,19 @@ __device__ __forceinline__ uint32_t cluster_size() {
     return size;
 }
 
+// The same, asked for at this place: they need no registers before it.
+__device__ __forceinline__ uint32_t cluster_rank_now() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ __forceinline__ uint32_t cluster_size_now() {
+    uint32_t size;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+    return size;
+}
+
 // Which cluster of the grid this is, along x, and how many there are.
 __device__ __forceinline__ uint32_t cluster_index() {
     uint32_t index;
@@ -77,6 +90,13 @@ __device__ __forceinline__ void store_cluster(uint32_t address, float value) {
 
 __device__ __forceinline__ void store_cluster(uint32_t address, uint64_t value) {
     asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(address), "l"(value) : "memory");
+}
+
+// Writes 16 bytes, which complete on `barrier`, both of them addresses in one block: who has waited for that barrier sees them. So
+// nobody waits for the write itself, and no fence, which would wait for the L2, stands between it and its reader. PTX: "st.async"
+__device__ __forceinline__ void store_cluster_async(uint32_t address, float4 value, uint32_t barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(address), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier) : "memory");
 }
 
 // Reads 16 bytes.

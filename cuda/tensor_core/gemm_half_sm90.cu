@@ -7,6 +7,10 @@
 //   R = A, S = B                  most tiles
 //   R = B, S = A ("swapped")      few rows: the weights fill the 64-wide side, the block computes Dᵀ
 //
+// Few rows take as long as the weights take to arrive, which is shortest where all multiprocessors have as many of them. So some tiles
+// have 56 rows of R: 14336 = 256 · 56, two blocks for each of 128 multiprocessors, where 224 tiles of 64 leave 40 with one. The last
+// eight rows are the next tile's, which the L2 has by then.
+//
 //   producer     one warp, one thread of it: asks for the tiles of the next stages
 //   consumers    a warpgroup for each 64 rows of R, by all rows of S: multiply, then the epilogue
 //
@@ -23,7 +27,8 @@
 //   bytes moved / 128                  1024         832         640              512
 //   tensor cores                       1024         768         512              256
 //
-// So tiles are as large as leave no multiprocessor idle, and a cluster of split_k blocks may cut k where there are few of them.
+// So tiles are as large as leave no multiprocessor idle, and a cluster of split_k blocks may cut k where there are few of them. A tile of
+// 128 × 64 with a multiprocessor for itself needs 448 clocks for 256 of the tensor cores, and is the fastest for 1024³ (5.4 µs on an H200).
 // Where k is short, the end of a tile is most of it: then two blocks share a multiprocessor, one of which multiplies while the
 // other's tile ends.
 //
@@ -31,13 +36,15 @@
 // are stored by TMA, which goes on while the next tile is multiplied. Where rows of D do not start on 16 bytes, those of large tiles
 // pass through the same buffers, and lanes store neighbours. Where D is FP32, where the block computes Dᵀ, and in small tiles, whose code
 // is to stay short, threads store their sums themselves. With more of an epilogue than α, values pass by in parts, so
-// that there is one copy of its code: 128 copies took longer to fetch than to execute.
+// that there is one copy of its code: 128 copies took longer to fetch than to execute. An epilogue that is nothing but α is the first
+// thing behind the main loop, for the same reason: 0.5 µs of 5.9 at 1024³.
 //
 // Sums stay in the tensor core for all of k. Products are exact; Inf and NaN pass through as IEEE says.
 //
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
 //   pair kernels    clusters of 2, any number of them
-//   others          split_k 1: clusters of 1, any number; split_k > 1: clusters of split_k and exactly one a tile
+//   others          split_k 1: clusters of 1, any number; split_k 2 to 6 or 8: clusters of split_k and exactly one a tile; not
+//                   where two blocks of two warpgroups share a multiprocessor
 // Tensor maps of A and B. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
 // stride is 0; args.batch_dims[0] must be 1), 128-byte swizzle, zero fill, box 64 elements wide by
 //   R: BM rows if K-major, 64 (of k) if MN-major        S: BN / PAIR rows if K-major, 64 (of k) if MN-major
@@ -70,14 +77,15 @@ constexpr int kWarpgroupWarps = kWarpgroup / kWarp;
 constexpr int kSharedBytes = 228 * 1024;     // of a multiprocessor
 constexpr int kSharedReserved = 1024;        // of it for each block
 constexpr int kEpilogueRegisters = 96;       // of 32 values and what goes with them
-constexpr int kConsumerBarrier = 1, kStartBarrier = 2;
+constexpr int kStartBarrier = 1;
 constexpr int kStagingBuffers = 2;           // of a warp
 // TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
 constexpr int kWholeRows = 8;
 constexpr int kMostStages = 12;
 constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D
 
-template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_>
+template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_,
+          int ROWS_ = BM_>
 struct Config {
     static constexpr Half TYPE = TYPE_;
     static constexpr int BM = BM_;                     // rows of R a block
@@ -86,6 +94,7 @@ struct Config {
     static constexpr bool SWAPPED = SWAPPED_;          // R is B, S is A, the sums are those of Dᵀ
     static constexpr int PAIR = PAIR_;                 // blocks of a cluster that share a tile of S; 1: clusters cut k
     static constexpr int BLOCKS = BLOCKS_;             // that fit on a multiprocessor
+    static constexpr int ROWS = ROWS_;                 // of R from a tile to the next: what is beyond is computed, and not stored
     static constexpr int SUMS = BN / 2;                // a consumer thread's share of 64 × BN
 
     static constexpr int WARPS = BM / kConsumerRows * kWarpgroupWarps;   // of consumers
@@ -111,14 +120,26 @@ struct Config {
     static constexpr int STAGES = FIT < kMostStages ? FIT : kMostStages;
     static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
     static constexpr int SHARED_BYTES = RING_BYTES + STAGING_BYTES + BARRIER_BYTES;
-    static_assert(2 * STAGES * 8 <= BARRIER_BYTES, "barriers fit");
+    static_assert((2 * STAGES + 2) * 8 <= BARRIER_BYTES, "barriers fit");
     static_assert(STAGES >= 3, "copies are under way while a stage is read and another is given back");
     static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
+    static_assert(ROWS == BM || (SWAPPED && R_MAJOR == Major::kK && ROWS < BM), "only threads that store Dᵀ leave rows out");
     static_assert(S_BYTES % kTileAlign == 0 && RING_BYTES % kTileAlign == 0 && BOX_BYTES % 512 == 0,
                   "every tile and box starts on a period of its swizzle");
     static_assert((BN / PAIR) % (S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>) == 0, "a block's share of S is whole boxes");
     static_assert(SWAPPED || BN % BOX == 0, "boxes do not reach into the next tile");
-    static_assert(RING_BYTES >= BM * BN * 4, "the ring holds a block's sums when clusters cut k");
+
+    // Where clusters cut k, blocks share the sums out among them, so many vectors of 8 rows of S at a time.
+    static constexpr int SHARE = SWAPPED ? 1 : BOX / kFragmentColumns, SHARES = SUMS / kVector / SHARE;
+    static_assert(SHARES * SHARE * kVector == SUMS, "sums are whole shares");
+    // Shares of the block that has the most.
+    static __host__ __device__ constexpr uint32_t most_shares(uint32_t slices) { return (SHARES + slices - 1) / slices; }
+    static constexpr bool holds(uint32_t slices) {
+        return slices * most_shares(slices) * SHARE * CONSUMERS * kVectorBytes <= RING_BYTES;
+    }
+    // Whether clusters may cut k: into so many slices the ring holds what a block adds up.
+    static constexpr bool CUTS = PAIR == 1 && holds(2) && holds(3) && holds(4) && holds(5) && holds(6) && holds(8);
+    static_assert(CUTS || PAIR > 1 || BLOCKS > 1, "kernels for few tiles can cut k");
     static_assert(!(SWAPPED && PAIR > 1), "swapped tiles are for few rows");
 
     // Values that pass through the epilogue at a time: fewer where registers are short, for the sums stay beside them.
@@ -141,6 +162,9 @@ struct Shared {
         return reinterpret_cast<uint64_t*>(base + CONFIG::RING_BYTES + CONFIG::STAGING_BYTES) + slot;
     }
     __device__ __forceinline__ uint64_t* empty(int slot) const { return full(CONFIG::STAGES + slot); }
+    // Where clusters cut k: whether all blocks have read their rings, and whether the others' sums have arrived.
+    __device__ __forceinline__ uint64_t* vacant() const { return full(2 * CONFIG::STAGES); }
+    __device__ __forceinline__ uint64_t* summed() const { return full(2 * CONFIG::STAGES + 1); }
 };
 
 // The tiles of this launch in the order in which clusters take them, and this block's part of each.
@@ -154,7 +178,7 @@ struct Work {
 
     __device__ __forceinline__ explicit Work(const GemmArgs& args) {
         const int rows_r = CONFIG::SWAPPED ? args.n : args.m, rows_s = CONFIG::SWAPPED ? args.m : args.n;
-        const int tiles_r = (rows_r + CONFIG::BM - 1) / CONFIG::BM;
+        const int tiles_r = (rows_r + CONFIG::ROWS - 1) / CONFIG::ROWS;
         units_r = (tiles_r + CONFIG::PAIR - 1) / CONFIG::PAIR;
         tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;
         group = min(max(args.group_m, 1), units_r);
@@ -170,7 +194,7 @@ struct Work {
         }
     }
     // Whether the blocks of the cluster have slices of k; the plan gave each cluster exactly one tile then.
-    static __device__ __forceinline__ bool cut() { return CONFIG::PAIR == 1 && ptx::cluster_size() > 1; }
+    static __device__ __forceinline__ bool cut() { return CONFIG::CUTS && ptx::cluster_size() > 1; }
     __device__ __forceinline__ bool more() const { return unit < units; }
     __device__ __forceinline__ void next() { unit += step; }
     __device__ __forceinline__ int stages() const { return (k_end - k_begin + BK - 1) / BK; }
@@ -179,7 +203,7 @@ struct Work {
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
         if (tiles_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
             batch = 0;
-            row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::BM;
+            row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::ROWS;
             row_s = 0;
             return;
         }
@@ -192,7 +216,7 @@ struct Work {
         const int inside = index % per_group;
         int tile_r = first + inside % height;
         if (CONFIG::PAIR > 1) tile_r = tile_r * CONFIG::PAIR + rank;
-        row_r = tile_r * CONFIG::BM;
+        row_r = tile_r * CONFIG::ROWS;
         row_s = inside / height * CONFIG::BN;
     }
 };
@@ -201,13 +225,12 @@ struct Work {
 
 template <typename CONFIG>
 __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& r_map, const CUtensorMap& s_map,
-                                        const Shared<CONFIG>& shared, Work<CONFIG> work) {
+                                        const Shared<CONFIG>& shared, Work<CONFIG> work, Ring<CONFIG::STAGES>& ring) {
     constexpr int kShare = CONFIG::BN / CONFIG::PAIR;
     constexpr uint16_t kAll = (1 << CONFIG::PAIR) - 1;   // blocks that receive S
     const int share = CONFIG::PAIR > 1 ? work.rank * kShare : 0;
     const GemmOperand& r = CONFIG::SWAPPED ? args.b : args.a;
     const GemmOperand& s = CONFIG::SWAPPED ? args.a : args.b;
-    Ring<CONFIG::STAGES> ring;
     for (; work.more(); work.next()) {
         int row_r, row_s, batch;
         work.locate(row_r, row_s, batch);
@@ -221,6 +244,16 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
                                                                          row_s + share, k, bs);
             ring.advance();
         }
+    }
+    ptx::let_next_kernel_start();   // all of this block's copies are under way
+}
+
+// Waits until all stages have been read.
+template <typename CONFIG>
+__device__ __forceinline__ void drain(const Shared<CONFIG>& shared, Ring<CONFIG::STAGES>& ring) {
+    for (int slot = 0; slot < CONFIG::STAGES; ++slot) {
+        ptx::mbarrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
+        ring.advance();
     }
 }
 
@@ -299,6 +332,7 @@ struct Output {
     const Shared<CONFIG>& shared;
     int warp, lane;
     bool mapped;      // the map describes D
+    bool plain;       // so it does, and α is all that there is to the epilogue
     int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the other
 
     __device__ __forceinline__ Output(const GemmArgs& args_, const CUtensorMap& map_, const Shared<CONFIG>& shared_, int warp_,
@@ -309,17 +343,32 @@ struct Output {
           warp(warp_),
           lane(lane_),
           mapped(!CONFIG::SWAPPED && args_.d_type == kElementOf<CONFIG::TYPE> && args_.d_access == kRowVector &&
-                 args_.n % kWholeRows == 0) {}
+                 args_.n % kWholeRows == 0),
+          plain(mapped && Scalars(args_).beta == 0.0f && args_.bias == nullptr && args_.residual.data == nullptr &&
+                args_.activation == kIdentity) {}
+
+    // The whole epilogue, if it is plain.
+    template <int COUNT>
+    __device__ __forceinline__ void scale_and_store(const BatchCoordinates& at, int row, int col, float (&x)[COUNT]) {
+        Scalars(args).scale_all(x);
+        store_boxes(at, row, col, x);
+    }
 
     // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
     template <int COUNT>
     __device__ __forceinline__ void store(const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue,
                                           const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
+        if constexpr (!CONFIG::SWAPPED) {
+            if (mapped) return store_boxes(at, row, col, x);
+        }
+        store_without_map(epilogue, row, col, x);
+    }
+    template <int COUNT>
+    __device__ __forceinline__ void store_without_map(const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue, int row, int col,
+                                                      const float (&x)[COUNT]) {
         if constexpr (CONFIG::SWAPPED) {   // 16 columns of D
-            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x);
-        } else if (mapped) {
-#pragma unroll
-            for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, x, first);
+            const int tile_end = col - warp * kFragmentRows + CONFIG::ROWS;
+            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x, CONFIG::ROWS < CONFIG::BM ? min(args.n, tile_end) : args.n);
         } else if (CONFIG::WARPS <= kWarpgroupWarps || epilogue.d.wide) {
             epilogue.store(args, row + lane / 4, col + lane % 4 * 2, x);
         } else if constexpr (CONFIG::WARPS > kWarpgroupWarps) {
@@ -356,6 +405,12 @@ private:
                                 ptx::round_pair<CONFIG::TYPE>(x[i + 6], x[i + 7]));
         }
         return staging;
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ void store_boxes(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
+#pragma unroll
+        for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, x, first);
     }
 
     template <int COUNT>
@@ -409,11 +464,14 @@ __device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CON
 template <typename CONFIG>
 __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& output, int row_r, int row_s, int batch,
                                        float (&sum)[CONFIG::SUMS]) {
-    const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED> epilogue(args, batch);
     const BatchCoordinates at(args, args.d, batch);
+    if constexpr (!CONFIG::SWAPPED) {
+        if (output.plain) return output.scale_and_store(at, row_r, row_s, sum);
+    }
+    const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED> epilogue(args, batch);
     if (epilogue.bare(args)) {
         epilogue.scale(sum);
-        output.store(epilogue, at, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
+        output.store_without_map(epilogue, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
         return;
     }
     in_turn<CONFIG::PART>(sum, [&](int part, float (&x)[CONFIG::PART]) {
@@ -421,38 +479,67 @@ __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& out
     });
 }
 
-// The blocks of the cluster hold the sums of the slices of k: each adds up its shares of them, in the order of k, and stores
-// those. A share is 16 columns of D, or, swapped, 8 rows.
+// The blocks of the cluster hold the sums of the slices of k: each adds up its shares of them, in the order of k, and stores those. A
+// share is a box of D, or, swapped, 8 rows. Blocks write what the others are to add up into their rings, as soon as those are free.
+
+// Bytes that the other blocks write here.
+template <typename CONFIG>
+__device__ __forceinline__ uint32_t bytes_of_others(int rank, int slices) {
+    const int shares = (CONFIG::SHARES - rank + slices - 1) / slices;
+    return (slices - 1) * shares * CONFIG::SHARE * CONFIG::CONSUMERS * kVectorBytes;
+}
+
 template <typename CONFIG>
 __device__ __forceinline__ void reduce_and_finish(const GemmArgs& args, const Shared<CONFIG>& shared, Output<CONFIG>& output,
-                                                  int rank, int row_r, int row_s, int batch,
-                                                  const float (&sum)[CONFIG::SUMS]) {
-    constexpr int kShare = CONFIG::SWAPPED ? 1 : CONFIG::BOX / kFragmentColumns;   // in vectors of 8 rows of S
-    ptx::named_barrier_sync(kConsumerBarrier, CONFIG::CONSUMERS);   // the other warpgroup may still read the ring
-    float4* mine = reinterpret_cast<float4*>(shared.base) + ptx::recompute(threadIdx.x);
+                                                  int row_r, int row_s, int batch, const float (&sum)[CONFIG::SUMS]) {
+    // Asked for anew, and not kept while the tile is multiplied: registers are short.
+    const int slices = static_cast<int>(ptx::cluster_size_now()), rank = static_cast<int>(ptx::cluster_rank_now());
+    const int each = CONFIG::most_shares(slices) * CONFIG::SHARE;   // vectors of a slice
+    float4* const mine = reinterpret_cast<float4*>(shared.base) + ptx::recompute(threadIdx.x);
+    ptx::cluster_wait();   // all have their barriers
+    ptx::mbarrier_wait(shared.vacant(), 0);
+    int owner = 0, at = rank * each;
 #pragma unroll
-    for (int i = 0; i < CONFIG::SUMS / kVector; ++i)
-        mine[i * CONFIG::CONSUMERS] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
-    ptx::cluster_sync();
+    for (int share = 0; share < CONFIG::SHARES; ++share) {
+        const uint32_t theirs = ptx::cluster_address(mine + at * CONFIG::CONSUMERS, owner);
+        const uint32_t summed = ptx::cluster_address(shared.summed(), owner);
+#pragma unroll
+        for (int i = 0; i < CONFIG::SHARE; ++i) {
+            const float* const x = &sum[(share * CONFIG::SHARE + i) * kVector];
+            const float4 part = make_float4(x[0], x[1], x[2], x[3]);
+            if (owner == rank) mine[(at + i) * CONFIG::CONSUMERS] = part;
+            else ptx::store_cluster_async(theirs + i * CONFIG::CONSUMERS * kVectorBytes, part, summed);
+        }
+        if (++owner == slices) owner = 0, at += CONFIG::SHARE;
+    }
+    ptx::mbarrier_wait(shared.summed(), 0);
+
     const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED> epilogue(args, batch);
-    const BatchCoordinates at(args, args.d, batch);
-    const int slices = static_cast<int>(ptx::cluster_size());
+    const BatchCoordinates at_d(args, args.d, batch);
+    const float4* first_slice = mine;
 #pragma unroll 1
-    for (int first = rank * kShare; first < CONFIG::SUMS / kVector; first += slices * kShare) {
-        float x[kShare * kVector] = {};
+    for (int share = rank; share < CONFIG::SHARES; share += slices, first_slice += CONFIG::SHARE * CONFIG::CONSUMERS) {
+        float x[CONFIG::SHARE * kVector] = {};
+        const float4* from = first_slice;
 #pragma unroll 8
-        for (int slice = 0; slice < slices; ++slice) {
-            const uint32_t theirs = ptx::cluster_address(mine + first * CONFIG::CONSUMERS, slice);
+        for (int slice = 0; slice < slices; ++slice, from += each * CONFIG::CONSUMERS) {
 #pragma unroll
-            for (int i = 0; i < kShare; ++i) {
-                const float4 part = ptx::load_cluster_vector(theirs + i * CONFIG::CONSUMERS * sizeof(float4));
+            for (int i = 0; i < CONFIG::SHARE; ++i) {
+                const float4 part = from[i * CONFIG::CONSUMERS];
                 x[4 * i] += part.x;
                 x[4 * i + 1] += part.y;
                 x[4 * i + 2] += part.z;
                 x[4 * i + 3] += part.w;
             }
         }
-        apply_and_store<CONFIG>(args, output, epilogue, at, row_r, row_s + first * kFragmentColumns, x);
+        const int first = row_s + share * CONFIG::SHARE * kFragmentColumns;
+        if constexpr (!CONFIG::SWAPPED) {
+            if (output.plain) {
+                output.scale_and_store(at_d, row_r, first, x);
+                continue;
+            }
+        }
+        apply_and_store<CONFIG>(args, output, epilogue, at_d, row_r, first, x);
     }
 }
 
@@ -479,30 +566,43 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
                 ptx::mbarrier_init(shared.full(slot), 1);
                 ptx::mbarrier_init(shared.empty(slot), CONFIG::WARPS * CONFIG::PAIR);
             }
+            if (cut) {
+                ptx::mbarrier_init(shared.vacant(), ptx::cluster_size());
+                ptx::mbarrier_init(shared.summed(), 1);
+            }
             ptx::fence_mbarrier_init();
             ptx::fence_async_proxy();
+            if (cut) ptx::mbarrier_arrive_expect_bytes(shared.summed(), bytes_of_others<CONFIG>(work.rank, ptx::cluster_size()));
         }
         __syncwarp();
     }
     // All may use the barriers from here on, those of both blocks if they share tiles. The warp that made them goes on and
-    // asks for the first tiles.
+    // asks for the first tiles. Clusters meet relaxed, for the fence above is what makes the barriers visible: a release would also
+    // wait for the L2.
     if constexpr (CONFIG::PAIR > 1) {
-        ptx::cluster_sync();
-    } else if (warp == CONFIG::WARPS) {
-        ptx::named_barrier_arrive(kStartBarrier, CONFIG::THREADS);
+        ptx::cluster_arrive_relaxed();
+        ptx::cluster_wait();
     } else {
-        ptx::named_barrier_sync(kStartBarrier, CONFIG::THREADS);
+        if (cut) ptx::cluster_arrive_relaxed();   // waited for before blocks reach each other
+        if (warp == CONFIG::WARPS) ptx::named_barrier_arrive(kStartBarrier, CONFIG::THREADS);
+        else ptx::named_barrier_sync(kStartBarrier, CONFIG::THREADS);
     }
     ptx::wait_for_previous_kernels();   // while the last of them ended, this one got ready
 
     if (warp >= CONFIG::WARPS) {
         if constexpr (CONFIG::DEALS) ptx::registers_decrease_to<CONFIG::PRODUCER_REGISTERS>();
-        if (warp == CONFIG::WARPS && lane == 0) {
-            produce<CONFIG>(args, r_map, s_map, shared, work);
-            ptx::let_next_kernel_start();   // all of this block's copies are under way
-        }
+        Ring<CONFIG::STAGES> ring;
+        const bool produces = warp == CONFIG::WARPS && lane == 0;
+        if (produces) produce<CONFIG>(args, r_map, s_map, shared, work, ring);
         __syncwarp();
-        if (cut) ptx::cluster_sync();
+        if (cut) ptx::cluster_wait();
+        if ((CONFIG::PAIR > 1 || cut) && produces) {
+            // Blocks that share tiles stay until the other one has told them of each stage, in their shared memory.
+            drain<CONFIG>(shared, ring);
+            if (cut) {
+                for (int block = 0; block < static_cast<int>(ptx::cluster_size()); ++block) ptx::mbarrier_arrive_cluster(shared.vacant(), block);
+            }
+        }
     } else {
         if constexpr (CONFIG::DEALS) ptx::registers_increase_to<CONFIG::CONSUMER_REGISTERS>();
         Consumer<CONFIG> consumer(shared, warp, lane);
@@ -513,15 +613,16 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             row_r += warp * kFragmentRows;
             float sum[CONFIG::SUMS];
             consumer.accumulate(sum, mine.stages());
-            if (cut) {
-                reduce_and_finish<CONFIG>(args, shared, output, mine.rank, row_r, row_s, batch, sum);
-            } else {
-                finish<CONFIG>(args, output, row_r, row_s, batch, sum);
+            if constexpr (CONFIG::CUTS) {
+                if (ptx::cluster_size_now() > 1) {
+                    reduce_and_finish<CONFIG>(args, shared, output, row_r, row_s, batch, sum);
+                    break;   // a cluster has one tile then
+                }
             }
+            finish<CONFIG>(args, output, row_r, row_s, batch, sum);
         }
         output.finish();
     }
-    if (CONFIG::PAIR > 1 || cut) ptx::cluster_sync();   // another block may still write to this one's shared memory, or read it
 }
 
 }  // namespace
@@ -547,6 +648,7 @@ GEMM_HALF_SM90(128x256_2cta_tt, 128, 256, Major::kRows, Major::kK, false, 2, 1)
 // Widths that divide the weights of common models into whole waves: 14336 = 64 · 224 = 128 · 112, 768 = 4 · 192.
 GEMM_HALF_SM90(128x224_2cta_nt, 128, 224, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x192_2cta_nt, 128, 192, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x96_nt, 128, 96, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x112_nt, 128, 112, Major::kK, Major::kK, false, 1, 1)
 
 // Fewer tiles: a cluster of split_k blocks cuts k.
@@ -561,6 +663,12 @@ GEMM_HALF_SM90(128x128_nt, 128, 128, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x128_nn, 128, 128, Major::kK, Major::kRows, false, 1, 1)
 GEMM_HALF_SM90(128x128_tn, 128, 128, Major::kRows, Major::kRows, false, 1, 1)
 GEMM_HALF_SM90(128x128_tt, 128, 128, Major::kRows, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(128x64_nt, 128, 64, Major::kK, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(128x64_nn, 128, 64, Major::kK, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x64_tn, 128, 64, Major::kRows, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x64_tt, 128, 64, Major::kRows, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(64x96_nt, 64, 96, Major::kK, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(64x64_deep_nt, 64, 64, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(64x64_nt, 64, 64, Major::kK, Major::kK, false, 1, 2)
 GEMM_HALF_SM90(64x64_nn, 64, 64, Major::kK, Major::kRows, false, 1, 2)
 GEMM_HALF_SM90(64x64_tn, 64, 64, Major::kRows, Major::kRows, false, 1, 2)
@@ -575,7 +683,12 @@ GEMM_HALF_SM90(128x128_2blocks_tt, 128, 128, Major::kRows, Major::kK, false, 1, 
 GEMM_HALF_SM90(8x64_nt, 64, 8, Major::kK, Major::kK, true, 1, 2)
 GEMM_HALF_SM90(16x64_nt, 64, 16, Major::kK, Major::kK, true, 1, 2)
 GEMM_HALF_SM90(32x64_nt, 64, 32, Major::kK, Major::kK, true, 1, 2)
-GEMM_HALF_SM90(128x64_nt, 64, 128, Major::kK, Major::kK, true, 1, 2)
+GEMM_HALF_SM90(8x56_nt, 64, 8, Major::kK, Major::kK, true, 1, 2, 56)
+GEMM_HALF_SM90(16x56_nt, 64, 16, Major::kK, Major::kK, true, 1, 2, 56)
+GEMM_HALF_SM90(32x56_nt, 64, 32, Major::kK, Major::kK, true, 1, 2, 56)
+// One block a multiprocessor, and twice as much under way: where k is cut, and so there are few blocks.
+GEMM_HALF_SM90(16x64_deep_nt, 64, 16, Major::kK, Major::kK, true, 1, 1)
+GEMM_HALF_SM90(32x64_deep_nt, 64, 32, Major::kK, Major::kK, true, 1, 1)
 GEMM_HALF_SM90(16x64_nn, 64, 16, Major::kRows, Major::kK, true, 1, 2)
 GEMM_HALF_SM90(32x64_nn, 64, 32, Major::kRows, Major::kK, true, 1, 2)
 

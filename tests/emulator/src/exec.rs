@@ -1171,11 +1171,16 @@ impl Machine<'_> {
                 self.idle = 0;
                 let cluster = self.block_ref(w.slot).cluster;
                 let generation = self.clusters[cluster].generation;
+                let mut known = std::mem::take(&mut self.clusters[cluster].known);
                 if *release {
-                    let mut known = std::mem::take(&mut self.clusters[cluster].known);
                     self.release_into(&mut known, w, live);
-                    self.clusters[cluster].known = known;
+                } else {
+                    // A fence before a relaxed arrival is a release, of what came before the fence.
+                    for fenced in lanes(live).filter_map(|lane| w.fenced[lane as usize].as_ref()) {
+                        known.clock.join(fenced);
+                    }
                 }
+                self.clusters[cluster].known = known;
                 for lane in lanes(live) {
                     w.cluster_generation[lane as usize] = generation + 1;
                 }
@@ -1328,7 +1333,16 @@ impl Machine<'_> {
                 }
                 w.time += 1;
             }
-            Op::FenceMbarrierInit => self.publish_mbarriers(w, active),
+            Op::FenceMbarrierInit => {
+                // A release that covers the initialisation of mbarriers by this thread alone, not what it knows of others.
+                self.publish_mbarriers(w, active);
+                for lane in lanes(active) {
+                    let mut own = w.fenced[lane as usize].as_deref().cloned().unwrap_or_default();
+                    own.learn(w.block, self.thread_component(w.index * 32 + lane), w.time);
+                    w.fenced[lane as usize] = Some(Rc::new(own));
+                }
+                w.time += 1;
+            }
             Op::MbarInit { .. }
             | Op::MbarInval { .. }
             | Op::MbarArrive { .. }
@@ -1362,9 +1376,11 @@ impl Machine<'_> {
                     w.copied[i] = w.copied[i].max(w.committed[i].saturating_sub(*pending));
                 }
             }
-            Op::TmaLoad { .. } | Op::TmaStore { .. } | Op::BulkLoad { .. } | Op::BulkStore { .. } => {
-                self.bulk(w, op, pc, active)?
-            }
+            Op::TmaLoad { .. }
+            | Op::TmaStore { .. }
+            | Op::BulkLoad { .. }
+            | Op::BulkStore { .. }
+            | Op::StAsync { .. } => self.bulk(w, op, pc, active)?,
             Op::BulkCommit => {
                 for bulk in w.bulks.iter_mut().filter(|bulk| active >> bulk.lane & 1 == 1) {
                     bulk.committed += 1;
@@ -2062,7 +2078,7 @@ impl Machine<'_> {
                 let rows = map.rows(&coords)?;
                 let row_bytes = map.row_bytes() as usize;
                 let mut data = vec![0; map.box_bytes() as usize];
-                let targets = self.bulk_targets(w, dst, bar, multicast)?;
+                let targets = self.bulk_targets(w, (dst, 128), bar, multicast)?;
                 let epoch = self.arrival(targets[0].0, targets[0].2)?;
                 let mut hint = w.hint;
                 for (row, place) in data.chunks_exact_mut(row_bytes).zip(&rows) {
@@ -2095,11 +2111,23 @@ impl Machine<'_> {
                         format!("a bulk copy of {bytes} bytes from {src:#x}: both have to be multiples of 16"),
                     ));
                 }
-                let targets = self.bulk_targets(w, dst, bar, multicast)?;
+                let targets = self.bulk_targets(w, (dst, 16), bar, multicast)?;
                 let epoch = self.arrival(targets[0].0, targets[0].2)?;
                 let mut hint = w.hint;
                 let data = self.proxy_read(w, &mut hint, lane, src, bytes, epoch)?.to_vec();
                 w.hint = hint;
+                self.start_copy(w, lane, pc, data, Swizzle::None, targets)
+            }
+            Op::StAsync { at, s, bar } => {
+                let (at, bar) = (self.addresses(w, at)[i], self.addresses(w, bar)[i]);
+                if w.undefined.any() && s.iter().any(|s| w.undefined.src(*s, false) >> lane & 1 == 1) {
+                    return Err(Fault::new(
+                        Kind::Uninitialised,
+                        "a register that was never written is stored asynchronously",
+                    ));
+                }
+                let data: Vec<u8> = s.iter().flat_map(|s| self.narrow(w, *s)[i].to_le_bytes()).collect();
+                let targets = self.bulk_targets(w, (at, data.len() as u32), bar, None)?;
                 self.start_copy(w, lane, pc, data, Swizzle::None, targets)
             }
             Op::TmaStore { map, src, coords, .. } => {
@@ -2133,13 +2161,19 @@ impl Machine<'_> {
     }
 
     /// Slot, offset and barrier of each block that a bulk copy goes to.
-    fn bulk_targets(&mut self, w: &Warp, dst: u64, bar: u64, multicast: Option<u32>) -> Check<Vec<(usize, u32, u32)>> {
+    fn bulk_targets(
+        &mut self,
+        w: &Warp,
+        (dst, alignment): (u64, u32),
+        bar: u64,
+        multicast: Option<u32>,
+    ) -> Check<Vec<(usize, u32, u32)>> {
         let (slot, offset) = self.shared_place(w, Space::Cluster, dst)?;
         let (bar_slot, bar) = self.shared_place(w, Space::Cluster, bar)?;
-        if offset % 128 != 0 {
+        if offset % alignment != 0 {
             return Err(Fault::new(
                 Kind::Misaligned,
-                format!("a bulk copy to {offset:#x} of shared memory, which is no multiple of 128"),
+                format!("a copy to {offset:#x} of shared memory, which is no multiple of {alignment}"),
             ));
         }
         let Some(mask) = multicast else {

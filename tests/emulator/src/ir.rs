@@ -623,6 +623,12 @@ pub enum Op {
         src: Addr,
         bytes: Src,
     },
+    /// A store that completes on an mbarrier, of 32-bit registers.
+    StAsync {
+        at: Addr,
+        s: Box<[Src]>,
+        bar: Addr,
+    },
     BulkCommit,
     BulkWait {
         pending: u32,

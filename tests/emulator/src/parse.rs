@@ -1155,7 +1155,17 @@ impl<'a> Parser<'a> {
                     at: self.addr(body, &o[1])?,
                 })
             }
-            "st" if has("async") => unsupported(),
+            "st" if has("async") => {
+                need(3)?;
+                if ty()?.wide() || !has("mbarrier::complete_tx::bytes") {
+                    return unsupported();
+                }
+                Ok(Op::StAsync {
+                    at: self.addr(body, &o[0])?,
+                    s: self.list(body, &o[1], Class::Narrow)?,
+                    bar: self.addr(body, &o[2])?,
+                })
+            }
             "st" => {
                 need(2)?;
                 let ty = ty()?;
@@ -1685,7 +1695,7 @@ fn place_extern(op: &mut Op, at: u32) {
         Op::Ld { at, .. } | Op::St { at, .. } | Op::Atom { at, .. } => fix(&mut at.base),
         Op::MbarInit { at, .. } | Op::MbarArrive { at, .. } | Op::MbarWait { at, .. } => fix(&mut at.base),
         Op::CpAsync { dst, .. } => fix(&mut dst.base),
-        Op::TmaLoad { dst, bar, .. } | Op::BulkLoad { dst, bar, .. } => {
+        Op::TmaLoad { dst, bar, .. } | Op::BulkLoad { dst, bar, .. } | Op::StAsync { at: dst, bar, .. } => {
             fix(&mut dst.base);
             fix(&mut bar.base);
         }
