@@ -242,7 +242,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMM_HALF_SM90_OF(NAME, ...)",
         of: "Config<__VA_ARGS__>",
         says: &[
-            ("bm", "C::SWAPPED ? C::BN : C::BM"), ("bn", "C::SWAPPED ? C::BM : C::BN"), ("bk", "BK"), ("stages", "C::STAGES"),
+            ("bm", "C::SWAPPED ? C::BN : C::BM"), ("bn", "C::SWAPPED ? C::ROWS : C::BN"), ("bk", "BK"), ("stages", "C::STAGES"),
             ("partial_sums", "1"), ("threads", "C::THREADS"),
             ("a_along_k", "(C::SWAPPED ? C::S_MAJOR : C::R_MAJOR) == Major::kK"),
             ("b_along_k", "(C::SWAPPED ? C::R_MAJOR : C::S_MAJOR) == Major::kK"),

@@ -7,6 +7,10 @@
 //   R = A, S = B                  most tiles
 //   R = B, S = A ("swapped")      few rows: the weights fill the 64-wide side, the block computes Dᵀ
 //
+// Few rows take as long as the weights take to arrive, which is shortest where all multiprocessors have as many of them. So some tiles
+// have 56 rows of R: 14336 = 256 · 56, two blocks for each of 128 multiprocessors, where 224 tiles of 64 leave 40 with one. The last
+// eight rows are the next tile's, which the L2 has by then.
+//
 //   producer     one warp, one thread of it: asks for the tiles of the next stages
 //   consumers    a warpgroup for each 64 rows of R, by all rows of S: multiply, then the epilogue
 //
@@ -23,7 +27,8 @@
 //   bytes moved / 128                  1024         832         640              512
 //   tensor cores                       1024         768         512              256
 //
-// So tiles are as large as leave no multiprocessor idle, and a cluster of split_k blocks may cut k where there are few of them.
+// So tiles are as large as leave no multiprocessor idle, and a cluster of split_k blocks may cut k where there are few of them. A tile of
+// 128 × 64 with a multiprocessor for itself needs 448 clocks for 256 of the tensor cores, and is the fastest for 1024³ (5.4 µs on an H200).
 // Where k is short, the end of a tile is most of it: then two blocks share a multiprocessor, one of which multiplies while the
 // other's tile ends.
 //
@@ -79,7 +84,8 @@ constexpr int kWholeRows = 8;
 constexpr int kMostStages = 12;
 constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D
 
-template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_>
+template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_,
+          int ROWS_ = BM_>
 struct Config {
     static constexpr Half TYPE = TYPE_;
     static constexpr int BM = BM_;                     // rows of R a block
@@ -88,6 +94,7 @@ struct Config {
     static constexpr bool SWAPPED = SWAPPED_;          // R is B, S is A, the sums are those of Dᵀ
     static constexpr int PAIR = PAIR_;                 // blocks of a cluster that share a tile of S; 1: clusters cut k
     static constexpr int BLOCKS = BLOCKS_;             // that fit on a multiprocessor
+    static constexpr int ROWS = ROWS_;                 // of R from a tile to the next: what is beyond is computed, and not stored
     static constexpr int SUMS = BN / 2;                // a consumer thread's share of 64 × BN
 
     static constexpr int WARPS = BM / kConsumerRows * kWarpgroupWarps;   // of consumers
@@ -116,6 +123,7 @@ struct Config {
     static_assert((2 * STAGES + 2) * 8 <= BARRIER_BYTES, "barriers fit");
     static_assert(STAGES >= 3, "copies are under way while a stage is read and another is given back");
     static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
+    static_assert(ROWS == BM || (SWAPPED && R_MAJOR == Major::kK && ROWS < BM), "only threads that store Dᵀ leave rows out");
     static_assert(S_BYTES % kTileAlign == 0 && RING_BYTES % kTileAlign == 0 && BOX_BYTES % 512 == 0,
                   "every tile and box starts on a period of its swizzle");
     static_assert((BN / PAIR) % (S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>) == 0, "a block's share of S is whole boxes");
@@ -170,7 +178,7 @@ struct Work {
 
     __device__ __forceinline__ explicit Work(const GemmArgs& args) {
         const int rows_r = CONFIG::SWAPPED ? args.n : args.m, rows_s = CONFIG::SWAPPED ? args.m : args.n;
-        const int tiles_r = (rows_r + CONFIG::BM - 1) / CONFIG::BM;
+        const int tiles_r = (rows_r + CONFIG::ROWS - 1) / CONFIG::ROWS;
         units_r = (tiles_r + CONFIG::PAIR - 1) / CONFIG::PAIR;
         tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;
         group = min(max(args.group_m, 1), units_r);
@@ -195,7 +203,7 @@ struct Work {
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
         if (tiles_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
             batch = 0;
-            row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::BM;
+            row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::ROWS;
             row_s = 0;
             return;
         }
@@ -208,7 +216,7 @@ struct Work {
         const int inside = index % per_group;
         int tile_r = first + inside % height;
         if (CONFIG::PAIR > 1) tile_r = tile_r * CONFIG::PAIR + rank;
-        row_r = tile_r * CONFIG::BM;
+        row_r = tile_r * CONFIG::ROWS;
         row_s = inside / height * CONFIG::BN;
     }
 };
@@ -359,7 +367,8 @@ struct Output {
     __device__ __forceinline__ void store_without_map(const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue, int row, int col,
                                                       const float (&x)[COUNT]) {
         if constexpr (CONFIG::SWAPPED) {   // 16 columns of D
-            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x);
+            const int tile_end = col - warp * kFragmentRows + CONFIG::ROWS;
+            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x, CONFIG::ROWS < CONFIG::BM ? min(args.n, tile_end) : args.n);
         } else if (CONFIG::WARPS <= kWarpgroupWarps || epilogue.d.wide) {
             epilogue.store(args, row + lane / 4, col + lane % 4 * 2, x);
         } else if constexpr (CONFIG::WARPS > kWarpgroupWarps) {
@@ -639,6 +648,7 @@ GEMM_HALF_SM90(128x256_2cta_tt, 128, 256, Major::kRows, Major::kK, false, 2, 1)
 // Widths that divide the weights of common models into whole waves: 14336 = 64 · 224 = 128 · 112, 768 = 4 · 192.
 GEMM_HALF_SM90(128x224_2cta_nt, 128, 224, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x192_2cta_nt, 128, 192, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x96_nt, 128, 96, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x112_nt, 128, 112, Major::kK, Major::kK, false, 1, 1)
 
 // Fewer tiles: a cluster of split_k blocks cuts k.
@@ -653,6 +663,12 @@ GEMM_HALF_SM90(128x128_nt, 128, 128, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x128_nn, 128, 128, Major::kK, Major::kRows, false, 1, 1)
 GEMM_HALF_SM90(128x128_tn, 128, 128, Major::kRows, Major::kRows, false, 1, 1)
 GEMM_HALF_SM90(128x128_tt, 128, 128, Major::kRows, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(128x64_nt, 128, 64, Major::kK, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(128x64_nn, 128, 64, Major::kK, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x64_tn, 128, 64, Major::kRows, Major::kRows, false, 1, 1)
+GEMM_HALF_SM90(128x64_tt, 128, 64, Major::kRows, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(64x96_nt, 64, 96, Major::kK, Major::kK, false, 1, 1)
+GEMM_HALF_SM90(64x64_deep_nt, 64, 64, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(64x64_nt, 64, 64, Major::kK, Major::kK, false, 1, 2)
 GEMM_HALF_SM90(64x64_nn, 64, 64, Major::kK, Major::kRows, false, 1, 2)
 GEMM_HALF_SM90(64x64_tn, 64, 64, Major::kRows, Major::kRows, false, 1, 2)
@@ -667,7 +683,12 @@ GEMM_HALF_SM90(128x128_2blocks_tt, 128, 128, Major::kRows, Major::kK, false, 1, 
 GEMM_HALF_SM90(8x64_nt, 64, 8, Major::kK, Major::kK, true, 1, 2)
 GEMM_HALF_SM90(16x64_nt, 64, 16, Major::kK, Major::kK, true, 1, 2)
 GEMM_HALF_SM90(32x64_nt, 64, 32, Major::kK, Major::kK, true, 1, 2)
-GEMM_HALF_SM90(128x64_nt, 64, 128, Major::kK, Major::kK, true, 1, 2)
+GEMM_HALF_SM90(8x56_nt, 64, 8, Major::kK, Major::kK, true, 1, 2, 56)
+GEMM_HALF_SM90(16x56_nt, 64, 16, Major::kK, Major::kK, true, 1, 2, 56)
+GEMM_HALF_SM90(32x56_nt, 64, 32, Major::kK, Major::kK, true, 1, 2, 56)
+// One block a multiprocessor, and twice as much under way: where k is cut, and so there are few blocks.
+GEMM_HALF_SM90(16x64_deep_nt, 64, 16, Major::kK, Major::kK, true, 1, 1)
+GEMM_HALF_SM90(32x64_deep_nt, 64, 32, Major::kK, Major::kK, true, 1, 1)
 GEMM_HALF_SM90(16x64_nn, 64, 16, Major::kRows, Major::kK, true, 1, 2)
 GEMM_HALF_SM90(32x64_nn, 64, 32, Major::kRows, Major::kK, true, 1, 2)
 

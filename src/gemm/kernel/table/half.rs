@@ -106,6 +106,22 @@ const fn wgmma(
     }
 }
 
+/// The same for few rows with tiles of so many columns that all multiprocessors have as many: boxes of B are `rows` high, of which those
+/// beyond the tile are the next one's.
+const fn narrower(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    [bm, bn, stages]: [u32; 3],
+    rows: u32,
+) -> KernelSpec {
+    let of = wgmma(name, costs, dtype, NT, [bm, rows, stages], 0, [1, 2]);
+    KernelSpec {
+        tile: tile([bm, bn, BK], NO_WARPS, NO_THREADS, stages),
+        ..of
+    }
+}
+
 /// The same with 2-CTA clusters, whose blocks share columns of B.
 const fn shared(
     name: &'static str,
@@ -198,6 +214,7 @@ both! { F16, BF16,
     shared("gemm", "sm90_128x256_2cta_tt", TT, [128, 256, 4], 64, [2, 1]),
     shared("gemm", "sm90_128x224_2cta_nt", NT, [128, 224, 4], 32, [2, 1]),
     shared("gemm", "sm90_128x192_2cta_nt", NT, [128, 192, 4], 64, [2, 1]),
+    wgmma("gemm", "sm90_128x96_nt", NT, [128, 96, 7], 32, [2, 1]),
     wgmma("gemm", "sm90_128x112_nt", NT, [128, 112, 7], 16, [2, 1]),
     wgmma("gemm", "sm90_128x256_nt", NT, [128, 256, 4], 32, [2, 1]),
     wgmma("gemm", "sm90_128x256_nn", NN, [128, 256, 4], 32, [2, 1]),
@@ -210,6 +227,12 @@ both! { F16, BF16,
     wgmma("gemm", "sm90_128x128_nn", NN, [128, 128, 6], 32, [2, 1]),
     wgmma("gemm", "sm90_128x128_tn", TN, [128, 128, 6], 32, [2, 1]),
     wgmma("gemm", "sm90_128x128_tt", TT, [128, 128, 6], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x64_nt", NT, [128, 64, 8], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x64_nn", NN, [128, 64, 8], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x64_tn", TN, [128, 64, 8], 32, [2, 1]),
+    wgmma("gemm", "sm90_128x64_tt", TT, [128, 64, 8], 32, [2, 1]),
+    wgmma("gemm", "sm90_64x96_nt", NT, [64, 96, 11], 16, [1, 1]),
+    wgmma("gemm", "sm90_64x64_deep_nt", NT, [64, 64, 12], 16, [1, 1]),
     wgmma("gemm", "sm90_64x64_nt", NT, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_nn", NN, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_tn", TN, [64, 64, 6], 16, [1, 2]),
@@ -221,9 +244,13 @@ both! { F16, BF16,
     wgmma("gemm", "sm90_8x64_nt", NT, [8, 64, 12], 0, [1, 2]),
     wgmma("gemm", "sm90_16x64_nt", NT, [16, 64, 11], 0, [1, 2]),
     wgmma("gemm", "sm90_32x64_nt", NT, [32, 64, 9], 0, [1, 2]),
+    narrower("gemm", "sm90_8x56_nt", [8, 56, 12], 64),
+    narrower("gemm", "sm90_16x56_nt", [16, 56, 11], 64),
+    narrower("gemm", "sm90_32x56_nt", [32, 56, 9], 64),
+    wgmma("gemm", "sm90_16x64_deep_nt", NT, [16, 64, 12], 0, [1, 1]),
+    wgmma("gemm", "sm90_32x64_deep_nt", NT, [32, 64, 12], 0, [1, 1]),
     wgmma("gemm", "sm90_16x64_nn", NN, [16, 64, 11], 0, [1, 2]),
     wgmma("gemm", "sm90_32x64_nn", NN, [32, 64, 9], 0, [1, 2]),
-    wgmma("gemm", "sm90_128x64_nt", NT, [128, 64, 4], 0, [1, 2]),
     // tile
     gemv("gemv", "m8_n8", [8, 8]),
     gemv("gemv", "m8_n16", [8, 16]),
