@@ -5,13 +5,15 @@
 //! others are 0). Those of 16-bit kernels are an H200's. Those of `thin_`, `ffma_words_`, `ffma_unaligned_`, `gemv_dot_`, `gemv_panel_` and
 //! `gemv_stream_` kernels are fitted to an H200's times under this model. What single elements cost GEMVs (`gemv_`, `thin_`) is an H200's.
 //! Batches, blocks beside each other, memory's start, edges, crowds, operands along k and further rounds of clusters were not known
-//! either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious predictions. Those of `…_words_sm90`
-//! kernels are what an H200 takes longer than by TMA on the same tile, or what it takes, slower as those by TMA are.
+//! either; every kernel that reads by TMA has one `cut_us`. Those of `few_rows_` kernels are cautious predictions.
 //!
 //! Kernels for 16 bits with tiles of 192 columns, of 256 without clusters of two or with two blocks a multiprocessor, and `gemv_dot_m1_deep`
 //! are newer: theirs are guesses after the kernels next to them. So are those of 16-bit tiles of 64 columns for many rows, of 96, of 56, and
 //! `_deep` ones, with an H200's ratios to their neighbours; what a block of any 16-bit tile for Hopper takes beside its multiplications
 //! went down since, by the H200's ratio.
+//!
+//! Those of `…_words_sm90` kernels are what an H200 takes longer than by TMA on the same tile, or what it takes, slower as those by TMA
+//! are.
 
 use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 

@@ -1,13 +1,13 @@
 //! Costs of an NVIDIA H200, fitted by `calibrate` on 2026-11-24 to 5115 shapes: 3410 of FP32 products and 1705 of BF16. Those of GEMVs of
 //! one row in FP32 are of 2026-11-23 and other shapes: decoders norm and gate inside such products, and compare them with products alone.
 //!
+//! 16-bit tiles for Hopper (`gemm_bf16_sm90_`) changed since. What they take beside their multiplications (`setup_us`, `wave_us`), pairs and
+//! clusters went down by what was measured of the change, on 2026-11-24. Tiles of 64 columns for many rows, of 96, of 56, and `_deep` ones are
+//! newer: theirs, and those of 128 × 256 where both operands lie along k, are fitted to 319 shapes with operands in place, 235 drawn ones and
+//! 84 of networks, of which those with few rows and much of weights, seldom drawn, count five times.
+//!
 //! Those of `…_words_sm90` kernels are newer, from stand-alone runs of 32 shapes: of tiles that there are by TMA, the times of those on
 //! padded operands and how much longer words took; of the others, a fit to times made longer by what the model finds those runs too fast.
-//!
-//! Those of 16-bit tiles for Hopper (`gemm_bf16_sm90_`) are newer, of 2026-11-24, 9969 plans of 319 shapes whose operands are in place: 235 drawn
-//! ones and 84 of networks, of which those with few rows and much of weights, seldom drawn, count five times. What clusters have in common
-//! was held, and is from before their blocks wrote sums to each other. By costs that were fitted without a shape, choices lose 3.6 %
-//! against its fastest tile, 1.5 % on shapes of networks.
 
 use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 
@@ -43,7 +43,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
 pub(super) const SHARED_16: SharedCosts = SharedCosts {
     launch_us: 2.31,
     early_launch_us: 0.554,
-    pairs_us: 2.78,
+    pairs_us: 2.03,
     queue_slices_us: 2.0,
     l2: 1.02,
     memory_start_us: 1.37,
@@ -51,7 +51,7 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
     exposed: 0.334,
     tail: 0.0,
     clusters: ClusterCosts {
-        us: [0.919, 0.984, 0.775, 0.95, 1.15, 1.6, 0.631],
+        us: [0.519, 0.584, 0.375, 0.55, 0.75, 1.2, 0.3],
         room: [1.0, 0.889, 0.935, 0.873, 0.857, 0.91, 0.91],
         sums_us: 2.75,
         round_us: 2.11,
