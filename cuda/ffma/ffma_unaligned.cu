@@ -20,11 +20,11 @@
 // block starts to multiply earlier.
 //
 // H200, µs (benches/results/h200/random-fp32-strict.json):   this   cuBLAS
-//   NT 39 × 655×655×88                                         114      159   (64×128)
-//   NT 1843×4544×435                                           190      176   (64×128)
-//   NN 32 × 1916×48×108                                         32       34   (128×64)
-//   NN 40 × 1727×64×1727                                       429      470   (64×64)
-//   TN 8 × 1702×96×448                                          44       40   (64×32)
+//   NT 39 × 655×655×88                                         113      158   (64×128)
+//   NT 1843×4544×435                                           190      172   (64×128)
+//   NN 32 × 1916×48×108                                         32       35   (128×64)
+//   NT 12 × 1103×2138×160                                      256      229   (64×128)
+//   TN 8 × 1702×96×448                                          44       40   (128×32)
 #include "../epilogue/epilogue.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"

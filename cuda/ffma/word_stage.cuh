@@ -98,8 +98,13 @@ struct WordLoader {
         } else {
             each(part, [&](uint32_t place, const float* from, int rows_further, int k_further) {
                 const int valid = k + k_further < k_left ? min(max(rows_left - rows_further, 0), kWidth) : 0;
-                if (kWidth == 1) ptx::cp_async_4_or_zero(to + place, from, valid > 0);
-                else ptx::cp_async_or_zero<kBytes>(to + place, from, valid * kWord);
+                if (kWidth > 1 && valid == kWidth) {
+                    ptx::cp_async<kBytes>(to + place, from);
+                } else {   // a vector that is partly outside is copied by words: what is outside may be nobody's memory
+#pragma unroll
+                    for (int word = 0; word < kWidth; ++word)
+                        ptx::cp_async_4_or_zero(to + place + word * kWord, from + word, word < valid);
+                }
             });
         }
         next += WIDTH == kAlongK ? BK : BK * stride;

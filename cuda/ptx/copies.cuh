@@ -34,14 +34,6 @@ __device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(global), "n"(BYTES) : "memory");
 }
 
-// The same where only the first `valid_bytes` are read; the rest becomes zero.
-template <int BYTES>
-__device__ __forceinline__ void cp_async_or_zero(uint32_t shared, const void* global, int valid_bytes) {
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid_bytes) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(BYTES), "r"(valid_bytes) : "memory");
-}
-
 // Copies 4 bytes to this address in shared memory, or zeros where not `inside`: then nothing is read, and `global` may lead anywhere.
 __device__ __forceinline__ void cp_async_4_or_zero(uint32_t shared, const void* global, bool inside) {
     asm volatile(
