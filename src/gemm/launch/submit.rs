@@ -246,11 +246,11 @@ fn starts_early(plan: &Plan, context: &CurrentContext) -> bool {
     plan.kernel.supports_pdl() && early_starts(context.info())
 }
 
-/// The dynamic shared memory that a plan is launched with: what its kernel needs, or more, which keeps its blocks apart
-/// ([`spread`](super::spread)). A part of a GPU may have no room for clusters that are kept apart.
+/// The dynamic shared memory that a plan is launched with: what its kernel needs, or behind a copy more, which keeps its blocks
+/// apart ([`spread`](super::spread)). A part of a GPU may have no room for clusters that are kept apart.
 fn shared_bytes(plan: &Plan, function: Function, context: &CurrentContext) -> Result<u32> {
     let (kernel, info) = (plan.kernel, context.info());
-    if !starts_early(plan, context) {
+    if !(plan.is_repacked() && starts_early(plan, context)) {
         return Ok(kernel.dynamic_shared);
     }
     let apart = plan.shared_bytes(function.fixed_shared(), info.sm_count, info.shared_per_block);
