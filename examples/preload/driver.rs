@@ -66,6 +66,7 @@ forward! {
     "cuEventElapsedTime_v2"
     "cuEventRecord"
     "cuEventSynchronize"
+    "cuFuncGetAttribute"
     "cuFuncSetAttribute"
     "cuGetErrorString"
     "cuGetProcAddress_v2"
