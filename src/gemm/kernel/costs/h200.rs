@@ -4,7 +4,8 @@
 //! 16-bit tiles for Hopper (`gemm_bf16_sm90_`) changed since. What they take beside their multiplications (`setup_us`, `wave_us`), pairs and
 //! clusters went down by what was measured of the change, on 2026-11-24. Tiles of 64 columns for many rows, of 96, of 56, and `_deep` ones are
 //! newer: theirs, and those of 128 × 256 where both operands lie along k, are fitted to 319 shapes with operands in place, 235 drawn ones and
-//! 84 of networks, of which those with few rows and much of weights, seldom drawn, count five times.
+//! 84 of `ladder --grid`, of which those with few rows and much of weights, seldom drawn, count five times. So that grid says nothing of how
+//! well 16-bit products that are in no list are planned: drawn ones do (`ladder --random --dtype bf16`). A fit to drawn shapes alone is due.
 //!
 //! Those of `…_words_sm90` kernels are newer, from stand-alone runs of 32 shapes: of tiles that there are by TMA, the times of those on
 //! padded operands and how much longer words took; of the others, a fit to times made longer by what the model finds those runs too fast.
