@@ -2,8 +2,7 @@
 //!
 //! A kernel that starts early (PDL) finds the multiprocessors as the kernel before it leaves them. The first ones that are free take
 //! as many blocks as they hold, and the others, still at work, get none. Behind the copy of a repacked operand, which lets the product
-//! start at once, few and small blocks pile up that way: products of some eighty small tiles took up to four times as long on an
-//! H200. Nothing tells CUDA to spread blocks. So such a launch asks for as much shared memory as leaves room for its even share of
+//! start at once, few and small blocks pile up that way, and a product takes several times as long. Nothing tells CUDA to spread blocks. So such a launch asks for as much shared memory as leaves room for its even share of
 //! blocks on a multiprocessor, and for no more.
 //!
 //! Other launches ask for what they need: in chains of products on an H200 nothing piled up, and two launches that share a multiprocessor,

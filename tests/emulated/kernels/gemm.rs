@@ -617,7 +617,11 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         problem.batch_dims = dims;
         let mut dense = |layout: &mut OperandLayout, rows: usize, cols: usize, may_repeat: bool| {
             let one = ((rows - 1) as i64 * layout.row_stride + (cols - 1) as i64 * layout.col_stride + 1) as usize;
-            let mut stride = one.next_multiple_of(WHOLE_VECTORS) as i64;
+            // Elsewhere a matrix starts where the one before it ends, on any element.
+            let mut stride = match aligned {
+                true => one.next_multiple_of(WHOLE_VECTORS) as i64,
+                false => one as i64,
+            };
             let mut strides = [0; MAX_BATCH_DIMS];
             for dim in (0..MAX_BATCH_DIMS).rev() {
                 if dims[dim] > 1 && !(may_repeat && rng.random_bool(0.3)) {
