@@ -44,18 +44,16 @@ struct Shape {
 // Eight neighbours in k of one line, of which the first `left` are inside; zeros for the others. WHOLE: all eight are, or none.
 template <bool STREAMED, bool WHOLE>
 __device__ __forceinline__ uint4 load_vector(const uint16_t* from, int left) {
-    uint32_t words[kVectorElements / 2] = {};
     if (WHOLE ? left > 0 : left >= kVectorElements) {
         if constexpr (STREAMED) return ptx::load_streaming(from);
         return *reinterpret_cast<const uint4*>(from);
     }
-    if (!WHOLE && left > 0) {   // k ends within 16 bytes
-#pragma unroll 1
-        for (int i = 0; i < kVectorElements; ++i) {
-            const uint32_t element = i < left ? from[i] : 0;
+    uint32_t words[kVectorElements / 2] = {};
+    if (!WHOLE && left > 0) {   // k ends within 16 bytes: by words, which are all under way at once
 #pragma unroll
-            for (int word = 0; word < kVectorElements / 2; ++word)
-                words[word] |= word == i / 2 ? element << i % 2 * 16 : 0;
+        for (int word = 0; word < kVectorElements / 2; ++word) {
+            if (2 * word + 1 < left) words[word] = reinterpret_cast<const uint32_t*>(from)[word];
+            else if (2 * word < left) words[word] = from[2 * word];
         }
     }
     return make_uint4(words[0], words[1], words[2], words[3]);

@@ -33,10 +33,10 @@ const LARGE_US: f64 = 300.0;
 /// Launches of a first look take about so long, in µs, and are no more than this.
 const LOOK_US: f64 = 40.0;
 const LOOK_LAUNCHES: f64 = 12.0;
-/// What takes so many times as long as predicted at first look, or more, is looked at a second time, and the shorter time counts: now and
-/// then something else delays a launch, which can look like a bad plan where the product is small.
+/// What takes so many times as long as predicted at first look, or more, is looked at a second time after all others, and the shorter time
+/// counts: now and then something else delays launches, which can look like a bad plan where the product is small.
 const SURPRISING: f64 = 1.25;
-/// What takes so many times as long as the fastest at first look is not measured thoroughly.
+/// What takes so many times as long as the fastest at first look is not measured thoroughly, unless the planner would choose it.
 const NEAR: f64 = 1.25;
 /// The plans that are measured thoroughly take turns.
 const AGAIN: Timing = Timing {
@@ -263,22 +263,31 @@ fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments
         unsafe { launch(plan, &places(i), 1.0, 0.0, gpu.stream.cu_stream()) }?;
         Ok(())
     };
-    let mut times = Vec::new();
-    for plan in &plans {
+    let look = |plan: &Plan| -> Result<f64> {
         let mut launch = |i| run(plan, i);
-        let say = || plan.kernel.name.to_string();
-        gpu.sample(1, false, &mut launch).with_context(say)?;
         let count = (LOOK_US / plan.predicted_us).clamp(1.0, LOOK_LAUNCHES) as u32;
         let hold = plan.predicted_us < NEEDS_NO_HOLD_US;
-        let mut us = gpu.sample(count, hold, &mut launch).with_context(say)?;
-        if us > SURPRISING * plan.predicted_us {
-            us = us.min(gpu.sample(count, hold, &mut launch).with_context(say)?);
+        gpu.sample(count, hold, &mut launch)
+            .with_context(|| plan.kernel.name.to_string())
+    };
+    let mut times = Vec::new();
+    for plan in &plans {
+        gpu.sample(1, false, &mut |i| run(plan, i))
+            .with_context(|| plan.kernel.name.to_string())?;
+        times.push(look(plan)?);
+    }
+    for (plan, us) in plans.iter().zip(&mut times) {
+        if *us > SURPRISING * plan.predicted_us {
+            *us = us.min(look(plan)?);
         }
-        times.push(us);
     }
     let best = least(&plans, |at| times[at]);
+    let chosen = least(&plans, |at| plans[at].predicted_us);
     let near: Vec<usize> = (0..plans.len())
-        .filter(|&at| times[at] <= NEAR * best[class(&plans[at])])
+        .filter(|&at| {
+            let class = class(&plans[at]);
+            times[at] <= NEAR * best[class] || chosen[class..].contains(&plans[at].predicted_us)
+        })
         .collect();
     let mut launches: Vec<Box<Launch>> = near
         .iter()
