@@ -1,30 +1,33 @@
-// Strict FP32 GEMM for operands at any alignment whose sums are long enough to keep the multiply-adds busy: copies of single words, spread
-// over the steps of k that they run beside.
+// Strict FP32 GEMM for operands at any alignment whose sums are long enough to keep the multiply-adds busy: copies of single words beside
+// the multiply-adds.
 //
 // ffma_words.cu starts all copies of a portion of k at once. All warps of a block do so at the same time, after the same barrier: the
-// queue of memory instructions fills up, and until it is empty nobody multiplies. Here a portion is short (8 or 16 of k), and each of its
-// steps starts its share of the copies for the portion after next:
+// queue of memory instructions fills up, and until it is empty nobody multiplies. Here a portion is 16 of k, and its steps start the
+// copies for the portion after next, in two parts:
 //
-//        step k       LDS step k + 1 │ LDGSTS 2 or 3 words │ 64 FFMA
-//        step k + 1   LDS step k + 2 │ LDGSTS 2 or 3 words │ 64 FFMA        the last step: wait, barrier, LDS of the next portion
+//        step 0           a half of the copies │ LDS step 1 │ 64 FFMA
+//        steps 1 … 7                           │ LDS next   │ 64 FFMA
+//        steps 8 … 14     the same again
+//        step 15          wait, barrier        │ LDS of the next portion │ 64 FFMA
 //
-// What else is new, beside those kernels:
+// An FFMA leaves no issue slot for anything else, so the loop counts instructions, and what they wait for:
 //   - a thread's outputs are 8 × 8 (or 4 × 8) in pieces of 4 × 4, so both operands are read 16 bytes at a time: 4 reads of shared memory
-//     for 64 FFMA in place of 10, and accumulators that keep out of the way of operands in the register file (thread_tile.cuh);
-//   - a copy takes two or three instructions for its addresses and one for its predicate: what lies outside of the matrix is ignored by
-//     the copy itself (ignore-src), with nothing to select;
-//   - sums leave through shared memory a few rows of a warp at a time, so that a warp stores whole rows of its tile: 128 bytes at once,
-//     wherever a row of D starts.
+//     for 64 FFMA (thread_tile.cuh);
+//   - each of the four layouts has a main loop of its own, so that the distances between a thread's copies are constants. Several copies
+//     then share an address, and there is a predicate for each at most (WordCopies);
+//   - copies that follow a read of shared memory wait for it in three instructions of their own. So they come in two parts and not
+//     beside each step. With four parts the compiler chose worse registers, too;
+//   - what has to be guarded, the end of k and operands with gaps, is copied by code of its own in front of the steps;
+//   - the end of k takes half a portion where that is enough;
+//   - sums leave as columns of four, through shared memory, and are stored row by row, 128 neighbouring bytes at once wherever a row of D
+//     starts. Columns of four are ThreadTile::quad(), which keeps accumulators and operands in different banks of registers: stored as
+//     rows of four, 500 to 660 of the 1024 FFMA conflicted, now 140 to 180.
 //
-// FFMA are four fifths of the instructions of the main loop. Three stages are better than four: two portions ahead are enough, and a
-// block starts to multiply earlier.
+// For 64 × 128 that is about 1200 instructions for 1024 FFMA. Three stages are better than four: two portions ahead are enough, and a
+// block starts to multiply earlier (four: 4 % slower).
 //
-// H200, µs (benches/results/h200/random-fp32-strict.json):   this   cuBLAS
-//   NT 39 × 655×655×88                                         113      158   (64×128)
-//   NT 1843×4544×435                                           190      172   (64×128)
-//   NN 32 × 1916×48×108                                         32       35   (128×64)
-//   NT 12 × 1103×2138×160                                      256      229   (64×128)
-//   TN 8 × 1702×96×448                                          44       40   (128×32)
+// H200, 312 drawn products with an operand off 16 bytes, k of 60 to 1200 and at least 120 tiles of 64 × 128; stand-alone runs, geometric
+// means: the best tile takes 0.93 of cuBLAS's time, and 1.05 with copies beside each step, as these kernels had them before.
 #include "../epilogue/epilogue.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
@@ -41,52 +44,71 @@ struct Pitched {
     static __device__ __forceinline__ constexpr int offset(int k, int i) { return k * PITCH + i; }
 };
 
-// How THREADS threads copy EXTENT rows of A (columns of B) by DEPTH steps of k, as panel[DEPTH][PITCH]: kCopies words each, the same
-// distance apart in memory, and the same distance apart in the panel.
-//   along k:     DEPTH threads beside each other read a run of a row; the next copies are rows further on
-//   along rows:  EXTENT threads beside each other read a run of one k; the next copies are steps of k further on
-template <int EXTENT, int DEPTH, int THREADS, int PITCH>
+// How THREADS threads copy EXTENT rows of A (columns of B) by DEPTH steps of k, as panel[DEPTH][PITCH]. A thread's copies go in groups of
+// neighbours: a group has one address, and the rest is known to the compiler. From group to group it is the same distance, in memory and
+// in the panel.
+//   along k:     kLanesK threads beside each other read a run of a row; a group is what a thread reads of this row, the next one is rows on
+//   along rows:  kAcross threads beside each other read a run of one k; a group is a thread's part of this k, the next one is steps on
+template <int EXTENT, int DEPTH, int THREADS, int PITCH, bool ALONG_K>
 struct WordCopies {
     static constexpr int kWord = sizeof(float);
-    static constexpr int kCopies = EXTENT * DEPTH / THREADS;
-    static constexpr int kRowsAtOnce = THREADS / DEPTH;     // where threads lie along k
-    static constexpr int kDepthAtOnce = THREADS / EXTENT;   // where they lie along rows
-    static_assert(THREADS % DEPTH == 0 && EXTENT % kRowsAtOnce == 0, "threads along k fill whole columns");
-    static_assert(THREADS % EXTENT == 0 && DEPTH % kDepthAtOnce == 0, "threads along rows fill whole rows");
+    static constexpr int kLanesK = 8, kRowsAtOnce = THREADS / kLanesK;   // four rows of eight steps use each bank once
+    static constexpr int kAcross = EXTENT < kWarp ? EXTENT : kWarp, kStepsAtOnce = THREADS / kAcross;
+    static constexpr int kGroups = ALONG_K ? EXTENT / kRowsAtOnce : DEPTH / kStepsAtOnce;
+    static constexpr int kInGroup = ALONG_K ? DEPTH / kLanesK : EXTENT / kAcross;
+    static constexpr int kFurther = ALONG_K ? kLanesK : kAcross;   // steps or rows from neighbour to neighbour of a group
+    static constexpr int kNextPlace = (ALONG_K ? kRowsAtOnce : kStepsAtOnce * PITCH) * kWord;
+    static constexpr int kFurtherPlace = (ALONG_K ? kFurther * PITCH : kFurther) * kWord;
+    static_assert(DEPTH % kLanesK == 0 && EXTENT % kRowsAtOnce == 0, "threads along k fill whole rows");
+    static_assert(EXTENT % kAcross == 0 && DEPTH % kStepsAtOnce == 0, "threads along rows fill whole steps");
 
-    const float* next;        // the word of this thread's next copy
-    int64_t step, advance;    // from copy to copy, and more of it after the last one of a portion
-    uint32_t place, apart;    // bytes from the panel's start to the first copy's place, and from place to place
+    const float* next;        // the first word of this thread's next group
+    int64_t step, advance;    // from group to group, and more of it after the last one of a portion
+    int64_t further;          // from neighbour to neighbour of a group, where the operand has gaps
+    uint32_t place;           // bytes from the panel's start to the first copy's place
     int k;                    // the first copy's, in the panel
     int rows_left;            // from its row on
-    bool along_k;
 
     __device__ __forceinline__ WordCopies(const Source& source, int first_row, int first_k) {
-        along_k = !source.along_rows();
-        const int row = along_k ? threadIdx.x / DEPTH : threadIdx.x % EXTENT;
-        k = along_k ? threadIdx.x % DEPTH : threadIdx.x / EXTENT;
+        const int row = ALONG_K ? threadIdx.x / kLanesK : threadIdx.x % kAcross;
+        k = ALONG_K ? threadIdx.x % kLanesK : threadIdx.x / kAcross;
         rows_left = source.rows - first_row - row;
         place = (k * PITCH + row) * kWord;
-        apart = (along_k ? kRowsAtOnce : kDepthAtOnce * PITCH) * kWord;
-        step = along_k ? kRowsAtOnce * source.row_stride : kDepthAtOnce * source.k_stride;
-        advance = DEPTH * source.k_stride - kCopies * step;
+        step = ALONG_K ? kRowsAtOnce * source.row_stride : kStepsAtOnce * source.k_stride;
+        advance = DEPTH * source.k_stride - kGroups * step;
+        further = kFurther * (ALONG_K ? source.k_stride : source.row_stride);
         next = source.data + (first_row + row) * source.row_stride + (first_k + k) * source.k_stride;
     }
 
-    // So many of this thread's copies of a portion read something: those inside the matrix and inside of the `k_left` steps that are
-    // left of the slice.
-    __device__ __forceinline__ int inside(int k_left) const {
-        if (along_k) return k < k_left ? (rows_left + kRowsAtOnce - 1) / kRowsAtOnce : 0;
-        return rows_left > 0 ? (k_left - k + kDepthAtOnce - 1) / kDepthAtOnce : 0;
+    // Starts part `part` of PARTS of the copies of a portion that is all inside of the slice. `rows` is rows_left, or 0 to copy nothing.
+    // Rows outside of the matrix are not copied: what lies in their place goes to outputs that are outside, too.
+    template <int PARTS>
+    __device__ __forceinline__ void start(uint32_t panel, int part, int rows) {
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+            if (group < kGroups * part / PARTS || group >= kGroups * (part + 1) / PARTS) continue;
+#pragma unroll
+            for (int i = 0; i < kInGroup; ++i) {
+                const int outside = ALONG_K ? group * kRowsAtOnce : i * kFurther;   // where so many rows are left or fewer
+                ptx::cp_async_4_if(outside < rows, panel + place + group * kNextPlace + i * kFurtherPlace, next + i * kFurther);
+            }
+            next = ptx::compute_now(next + step);   // or else the compiler keeps as many addresses as there are groups
+        }
     }
 
-    // Starts those copies of a portion that belong to its step `s`; the first `inside` of the portion read, the others fill with zeros.
-    __device__ __forceinline__ void start(uint32_t panel, int s, int inside) {
+    // Starts all copies of a portion that has `k_left` steps before its slice ends, or whose operand has gaps.
+    __device__ __forceinline__ void start_guarded(uint32_t panel, int k_left) const {
+        const float* from = next;
+#pragma unroll 1
+        for (int group = 0; group < kGroups; ++group) {
+            const int rows = ALONG_K ? rows_left - group * kRowsAtOnce : rows_left;
+            const int steps = ALONG_K ? k_left - k : k_left - k - group * kStepsAtOnce;
 #pragma unroll
-        for (int i = 0; i < kCopies; ++i) {
-            if (i * DEPTH / kCopies != s) continue;
-            ptx::cp_async_4_or_zero(panel + place + i * apart, next, i < inside);
-            next += step;
+            for (int i = 0; i < kInGroup; ++i) {
+                const bool inside = ALONG_K ? rows > 0 && i * kFurther < steps : i * kFurther < rows && steps > 0;
+                ptx::cp_async_4_or_zero(panel + place + group * kNextPlace + i * kFurtherPlace, from + i * further, inside);
+            }
+            from += step;
         }
     }
 };
@@ -99,13 +121,15 @@ struct Unaligned {
     using LaneGrid = Lanes<kLanesM, kLanesN>;
     static constexpr int kWarpsN = BN / WN, kWarps = BM / WM * kWarpsN, kThreads = kWarps * kWarp;
     static_assert(BM % WM == 0 && BN % WN == 0 && kLanesM * kLanesN == kWarp, "warp tiles fill the block's, and lanes the warp's");
-    static_assert(BK % 2 == 0, "fragments alternate between two sets of registers, which must match up from portion to portion");
     static_assert(STAGES >= 2, "one stage is read while another is filled");
+
+    // A portion's copies start in parts. Each part costs three instructions that wait for the reads of shared memory before it.
+    static constexpr int kStepsOfPart = 8, kParts = BK / kStepsOfPart, kHalf = BK / 2;
+    static_assert(BK % kStepsOfPart == 0, "parts fill a portion, and fragments alternate between two sets of registers");
 
     // Rows of k are padded by a vector: words that are transposed land four banks apart.
     static constexpr int kPitchA = BM + kVector, kPitchB = BN + kVector;
-    // On their way out rows are padded by a vector as well; where the epilogue walks the whole tile, by a word.
-    static constexpr int kPitchOut = WN + kVector, kPitchSum = BN + 1;
+    static constexpr int kPitchSum = BN + 1;   // where the epilogue walks the whole tile
     using A = Pitched<kPitchA>;
     using B = Pitched<kPitchB>;
 
@@ -114,11 +138,9 @@ struct Unaligned {
     };
     union Shared {
         Stage stages[STAGES];
-        float out[kWarps][kLanesM * kPitchOut];
+        float4 out[kWarps][kLanesM * WN];
         float sums[BM * kPitchSum];
     };
-    using CopiesA = WordCopies<BM, BK, kThreads, kPitchA>;
-    using CopiesB = WordCopies<BN, BK, kThreads, kPitchB>;
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -127,59 +149,87 @@ struct Unaligned {
         const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
         const int row = warp / kWarpsN * WM + LaneGrid::m(lane) * kVector;
         const int col = warp % kWarpsN * WN + LaneGrid::n(lane) * kVector;
-        Thread tile;
-        tile.clear();
-        multiply(tile, args, work, shared, row, col);
-        if (is_plain(args)) {
-            store_rows(tile, args, work, shared.out[warp], warp, lane);
-        } else {
-            store_with_epilogue(tile, args, work, shared.sums, row, col);
-        }
+        const Source a = Source::of_a(args, work.batch), b = Source::of_b(args, work.batch);
+        // Each of the four layouts has a main loop, and an end, of its own, or else accumulators would have to be moved.
+        with_layout(a, [&](auto a_along_k) {
+            with_layout(b, [&](auto b_along_k) {
+                Thread tile;
+                tile.clear();
+                multiply<a_along_k.value, b_along_k.value>(tile, args, work, a, b, shared, row, col);
+                if (is_plain(args)) store_columns(tile, args, work, shared.out[warp], warp, lane);
+                else store_with_epilogue(tile, args, work, shared.sums, row, col);
+            });
+        });
     }
 
 private:
-    static __device__ __forceinline__ void multiply(Thread& tile, const GemmArgs& args, const WorkUnit& work, Shared& shared, int row,
-                                                    int col) {
-        CopiesA a(Source::of_a(args, work.batch), work.row, work.k_begin);
-        CopiesB b(Source::of_b(args, work.batch), work.col, work.k_begin);
+    template <bool YES>
+    struct Flag {
+        static constexpr bool value = YES;
+    };
+
+    // Calls `act` with whether the operand is read along k, of a type that says it.
+    template <typename ACT>
+    static __device__ __forceinline__ void with_layout(const Source& source, const ACT& act) {
+        if (source.along_rows()) act(Flag<false>());
+        else act(Flag<true>());
+    }
+
+    template <bool A_ALONG_K, bool B_ALONG_K>
+    static __device__ __forceinline__ void multiply(Thread& tile, const GemmArgs& args, const WorkUnit& work, const Source& source_a,
+                                                    const Source& source_b, Shared& shared, int row, int col) {
+        WordCopies<BM, BK, kThreads, kPitchA, A_ALONG_K> a(source_a, work.row, work.k_begin);
+        WordCopies<BN, BK, kThreads, kPitchB, B_ALONG_K> b(source_b, work.col, work.k_begin);
+        const bool gaps = source_a.run == 0 || source_b.run == 0;
         int to_copy = work.k_end - work.k_begin;
         const uint32_t ring = ptx::shared_address(shared.stages);
         constexpr uint32_t kBehind = sizeof(Stage::a);   // where B lies in a stage
         uint32_t filled = ring;                          // the stage that is filled
+        // A portion begins with those copies that have to be guarded: if any, all of it. So many rows are left to the others.
+        int rows_a, rows_b;
+        const auto begin_portion = [&] {
+            rows_a = a.rows_left;
+            rows_b = b.rows_left;
+            if (to_copy < BK || gaps) {
+                if (to_copy > 0) {
+                    a.start_guarded(filled, to_copy);
+                    b.start_guarded(filled + kBehind, to_copy);
+                }
+                rows_a = rows_b = 0;
+            }
+        };
         const auto end_portion = [&] {
             a.next += a.advance;
             b.next += b.advance;
             to_copy -= BK;
-            ptx::cp_async_commit();
+            ptx::cp_async_commit();   // an empty group past the end keeps the count of groups simple
             filled = filled == ring + (STAGES - 1) * sizeof(Stage) ? ring : filled + sizeof(Stage);
         };
 #pragma unroll 1
         for (int i = 0; i < STAGES - 1; ++i) {
-            if (to_copy > 0) {
-                const int inside_a = a.inside(to_copy), inside_b = b.inside(to_copy);
-#pragma unroll
-                for (int s = 0; s < BK; ++s) {
-                    a.start(filled, s, inside_a);
-                    b.start(filled + kBehind, s, inside_b);
-                }
-            }
-            end_portion();   // an empty group past the end keeps the count of groups simple
+            begin_portion();
+            a.template start<1>(filled, 0, rows_a);
+            b.template start<1>(filled + kBehind, 0, rows_b);
+            end_portion();
         }
         ptx::cp_async_wait<STAGES - 2>();
         __syncthreads();   // everybody's part of the first portion has arrived
         const Stage* stage = shared.stages;
         tile.template load<A, B>(0, stage->a + row, stage->b + col, 0);
+        int left = work.k_end - work.k_begin;
 #pragma unroll 1
-        for (int k = work.k_begin; k < work.k_end; k += BK) {
-            // Past the end copies fill with zeros what nobody reads.
-            const int inside_a = to_copy > 0 ? a.inside(to_copy) : 0, inside_b = to_copy > 0 ? b.inside(to_copy) : 0;
+        for (; left > kHalf; left -= BK) {
+            begin_portion();
             const float *from_a = stage->a + row, *from_b = stage->b + col;
 #pragma unroll
             for (int s = 0; s < BK; ++s) {
-                if (s + 1 < BK) tile.template load<A, B>((s + 1) % 2, from_a, from_b, s + 1);
-                a.start(filled, s, inside_a);
-                b.start(filled + kBehind, s, inside_b);
-                if (s + 1 == BK) {
+                if (s % kStepsOfPart == 0) {
+                    a.template start<kParts>(filled, s / kStepsOfPart, rows_a);
+                    b.template start<kParts>(filled + kBehind, s / kStepsOfPart, rows_b);
+                }
+                if (s + 1 < BK) {
+                    tile.template load<A, B>((s + 1) % 2, from_a, from_b, s + 1);
+                } else {
                     end_portion();
                     ptx::cp_async_wait<STAGES - 2>();
                     __syncthreads();   // the next portion has arrived, and nobody reads this one any more
@@ -189,8 +239,15 @@ private:
                 tile.multiply(s % 2);
             }
         }
-        ptx::cp_async_wait<0>();
-        __syncthreads();   // nobody reads or fills the ring any more
+        if (left > 0) {   // half a portion or less: steps past the end are zeros
+            const float *from_a = stage->a + row, *from_b = stage->b + col;
+#pragma unroll
+            for (int s = 0; s < kHalf; ++s) {
+                if (s + 1 < kHalf) tile.template load<A, B>((s + 1) % 2, from_a, from_b, s + 1);
+                tile.multiply(s % 2);
+            }
+        }
+        __syncthreads();   // nobody reads the ring any more, and past the end nothing was copied
     }
 
     static __device__ __forceinline__ bool is_plain(const GemmArgs& args) {
@@ -198,29 +255,45 @@ private:
                args.residual.data == nullptr;
     }
 
-    // α·A·B alone: row by row of the threads' outputs, through `out`, which is this warp's.
-    static __device__ __forceinline__ void store_rows(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float* out, int warp,
-                                                      int lane) {
+    // Where column c of lanes m lies in `out`: moved within its four, so that any eight lanes that write 16 bytes at a time, some of them to
+    // every fourth column and some at other m, and any eight that read neighbouring columns, use all banks.
+    static __device__ __forceinline__ constexpr int place(int m, int c) {
+        constexpr int kTurn = kLanesM == 4 || kLanesM == 16 ? 1 : 2;   // eight lanes are 4 × 2 there, and 2 × 4 else (Lanes)
+        return m * WN + c / kVector * kVector + (c + c / (2 * kVector) + m * kTurn) % kVector;
+    }
+
+    // α·A·B alone, through `out`, which is this warp's: four rows of each piece at a time, which leave the registers as columns of four
+    // (ThreadTile::quad) and are read as such by lanes that have neighbouring columns, and store a row after the other.
+    static __device__ __forceinline__ void store_columns(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float4* out, int warp,
+                                                         int lane) {
+        constexpr int kColumns = WN / kWarp;   // of a lane
         const Scalars scalars(args);
-        float* const d = static_cast<float*>(args.d.data) + batch_offset(args, args.d, work.batch);
         const int first_row = work.row + warp / kWarpsN * WM, first_col = work.col + warp % kWarpsN * WN + lane;
-        float* const mine = out + LaneGrid::m(lane) * kPitchOut + LaneGrid::n(lane) * kVector;
+        const int rows_left = args.m - first_row, cols_left = args.n - first_col;
+        const int64_t stride = args.d.row_stride;
+        float* const d = static_cast<float*>(args.d.data) + batch_offset(args, args.d, work.batch) + first_row * stride + first_col;
+        float* to = d;   // rows are stored in their order
+        const int m = LaneGrid::m(lane), n = LaneGrid::n(lane) * kVector;
 #pragma unroll
-        for (int i = 0; i < TM; ++i) {
+        for (int i = 0; i < TM; i += kVector) {
 #pragma unroll
-            for (int j = 0; j < TN; j += kVector) {
-                const float (&acc)[TN] = tile.acc[i];
-                *reinterpret_cast<float4*>(mine + Thread::col(j)) =
-                    make_float4(scalars.scale(acc[j]), scalars.scale(acc[j + 1]), scalars.scale(acc[j + 2]), scalars.scale(acc[j + 3]));
-            }
+            for (int j = 0; j < TN; ++j) out[place(m, n + Thread::col(j))] = tile.quad(i, j);
             __syncwarp();
 #pragma unroll
             for (int r = 0; r < kLanesM; ++r) {
-                const int row = first_row + Thread::row(i) + r * kVector;
-                float* const to = d + row * args.d.row_stride + first_col;
+                float4 quads[kColumns];
 #pragma unroll
-                for (int c = 0; c < WN; c += kWarp) {
-                    if (row < args.m && first_col + c < args.n) to[c] = out[r * kPitchOut + c + lane];
+                for (int c = 0; c < kColumns; ++c) quads[c] = out[place(r, c * kWarp + lane)];
+#pragma unroll
+                for (int v = 0; v < kVector; ++v) {
+                    const bool inside = Thread::row(i) + r * kVector + v < rows_left;
+#pragma unroll
+                    for (int c = 0; c < kColumns; ++c) {
+                        const float4& q = quads[c];
+                        const float sum = v == 0 ? q.y : v == 1 ? q.x : v == 2 ? q.w : q.z;   // pairs are swapped in a quad
+                        if (inside && c * kWarp < cols_left) to[c * kWarp] = scalars.scale(sum);
+                    }
+                    to += stride;
                 }
             }
             __syncwarp();
@@ -246,14 +319,14 @@ private:
 #define FFMA_UNALIGNED(NAME, BLOCKS, ...)                                                                      \
     enum : int { NAME##_shared = sizeof(ffma_gemm::Unaligned<__VA_ARGS__>::Shared) };                          \
     extern "C" __global__ void                                                                                 \
-        __launch_bounds__((ffma_gemm::Unaligned<__VA_ARGS__>::kThreads), BLOCKS)                               \
+        __launch_bounds__((ffma_gemm::Unaligned<__VA_ARGS__>::kThreads), BLOCKS - kFewerBlocks)                \
         NAME(const __grid_constant__ GemmArgs args) {                                                          \
         ptx::wait_for_previous_kernels();                                                                      \
         ffma_gemm::Unaligned<__VA_ARGS__>::run(args);                                                          \
     }
 
-FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 8, 32, 64, 8, 8, 3)
-FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 8, 64, 32, 8, 8, 3)
+FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3)
+FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3)
 FFMA_UNALIGNED(ffma_unaligned_64x64, 5, 64, 64, 16, 32, 32, 4, 8, 3)
 FFMA_UNALIGNED(ffma_unaligned_128x32, 4, 128, 32, 16, 32, 32, 4, 8, 3)
 FFMA_UNALIGNED(ffma_unaligned_64x32, 8, 64, 32, 16, 32, 32, 4, 8, 3)

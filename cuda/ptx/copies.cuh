@@ -43,6 +43,15 @@ __device__ __forceinline__ void cp_async_4_or_zero(uint32_t shared, const void* 
         ::"r"(shared), "l"(global), "r"(static_cast<uint32_t>(inside)) : "memory");
 }
 
+// The same, but where not `inside` nothing is written either.
+__device__ __forceinline__ void cp_async_4_if(bool inside, uint32_t shared, const void* global) {
+    asm volatile(
+        "{\n\t.reg .pred inside;\n\t"
+        "setp.ne.u32 inside, %0, 0;\n\t"
+        "@inside cp.async.ca.shared.global [%1], [%2], 4;\n\t}"
+        ::"r"(static_cast<uint32_t>(inside)), "r"(shared), "l"(global) : "memory");
+}
+
 // Closes the group of this thread's copies since the last commit.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -467,6 +467,15 @@ impl Machine<'_> {
         Ok(defined)
     }
 
+    /// Whether what lies here is made of memory that something wrote.
+    fn is_defined(&self, slot: usize, offset: u32, bytes: u32) -> bool {
+        let grain = self.grain;
+        self.launch.poison
+            || self.block_ref(slot).cells[(offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize]
+                .iter()
+                .all(|cell| cell.is_defined())
+    }
+
     /// What lies here is made of memory that nothing wrote.
     fn forget(&mut self, slot: usize, offset: u32, bytes: u32) {
         let grain = self.grain;
@@ -574,7 +583,8 @@ impl Machine<'_> {
         let mut hint = w.hint;
         let access = self.ordinary(w, 0, false, sem.strong());
         let mut values = [[0u64; 32]; 8];
-        let (mut acquired, mut undefined) = (0, 0);
+        let mut acquired = 0;
+        let mut undefined = [0u32; 8]; // of each register, the lanes
         if d.len() > values.len() {
             return Err(Fault::new(Kind::Unsupported, "a load of more than eight registers"));
         }
@@ -591,7 +601,11 @@ impl Machine<'_> {
                             self.touch(w, slot, own)?;
                         }
                         if !self.shared_access(w, lane, (slot, offset), bytes, false, access)? {
-                            undefined |= 1 << lane;
+                            for (i, lanes) in undefined[..d.len()].iter_mut().enumerate() {
+                                if !self.is_defined(slot, offset + i as u32 * size, size) {
+                                    *lanes |= 1 << lane;
+                                }
+                            }
                         }
                         &self.block_ref(slot).data[offset as usize..]
                     }
@@ -648,9 +662,11 @@ impl Machine<'_> {
         for (i, &d) in d.iter().enumerate() {
             self.put_any(w, d, &values[i], active, wide);
         }
-        if undefined != 0 {
+        if undefined.iter().any(|&lanes| lanes != 0) {
             w.undefined.start(self.entry.registers);
-            d.iter().for_each(|&d| w.undefined.set(d, wide, undefined, active));
+            for (&d, &lanes) in d.iter().zip(&undefined) {
+                w.undefined.set(d, wide, lanes, active);
+            }
         }
         Ok(())
     }
@@ -766,7 +782,11 @@ impl Machine<'_> {
                         self.touch(w, slot, access.epoch)?;
                         self.shared_access(w, lane, (slot, offset), bytes, true, access)?;
                         if undefined >> lane & 1 == 1 {
-                            self.forget(slot, offset, bytes);
+                            for (i, &s) in s.iter().enumerate() {
+                                if w.undefined.src(s, wide) >> lane & 1 == 1 {
+                                    self.forget(slot, offset + (i * size) as u32, size as u32);
+                                }
+                            }
                         }
                         &mut self.block_mut(slot).data[offset as usize..]
                     }

@@ -143,6 +143,19 @@ fn memory_that_nothing_wrote() {
     let selected = "setp.eq.s32 %p1, %r2, 0; selp.f32 %f3, 0f3F800000, %f2, %p1; st.global.f32 [%rd5], %f3;";
     assert_eq!(block(&format!("{load} {selected}")), None);
     assert_eq!(block("st.shared.u32 [%r6], %r1; ld.shared.u32 %r9, [%r6];"), None);
+    // Of several registers that are loaded or stored at a time, each is one or the other.
+    let pair = "add.s32 %r9, %r6, %r5; st.shared.f32 [%r9], 0f00000000; ld.shared.v2.f32 {%f1, %f2}, [%r9];";
+    assert_eq!(block(&format!("{pair} st.global.f32 [%rd5], %f1;")), None);
+    assert_eq!(
+        block(&format!("{pair} st.global.f32 [%rd5], %f2;")),
+        Some(Kind::Uninitialised)
+    );
+    let again = "st.shared.v2.f32 [%r9+4096], {%f1, %f2}; ld.shared.v2.f32 {%f3, %f4}, [%r9+4096];";
+    assert_eq!(block(&format!("{pair} {again} st.global.f32 [%rd5], %f3;")), None);
+    assert_eq!(
+        block(&format!("{pair} {again} st.global.f32 [%rd5], %f4;")),
+        Some(Kind::Uninitialised)
+    );
 }
 
 #[test]
