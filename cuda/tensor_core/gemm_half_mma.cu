@@ -25,11 +25,6 @@
 #include "../ptx/machine.cuh"
 #include "../ptx/mma.cuh"
 #include "../scheduler/tiles.cuh"
-#ifdef KEEP_NEXT
-#define THIN_HALF_LET_NEXT()
-#else
-#define THIN_HALF_LET_NEXT() ptx::let_next_kernel_start()
-#endif
 
 namespace {
 
@@ -316,7 +311,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const int warp_row = warp / SHAPE::WARPS_N * SHAPE::WM, warp_col = warp % SHAPE::WARPS_N * SHAPE::WN;
     const Source a = Source::of_a(args, work.batch), b = Source::of_b(args, work.batch);
-    ptx::wait_for_previous_kernels();
+    ptx::wait_for_previous_kernels();   // all before needs the arguments alone
 
     typename SHAPE::Sums sums;
 #pragma unroll
@@ -340,7 +335,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     enum : int { NAME##_shared = Shape<__VA_ARGS__>::SHARED_BYTES };                                                   \
     extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::THREADS, BLOCKS)                                  \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
-        THIN_HALF_LET_NEXT();                                                                                          \
+        ptx::let_next_kernel_start();                                                                                  \
         gemm<Shape<__VA_ARGS__>>(args);                                                                                \
     }
 #define GEMM_HALF_MMA(TILE, BLOCKS, ...)                                                                               \

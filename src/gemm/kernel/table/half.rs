@@ -214,23 +214,19 @@ const fn thin(
     }
 }
 
-/// k that a warp takes at a time where the matrix runs along k, and where it runs along its lines.
-const DOT_K: u32 = 64;
-const AXPY_K: u32 = 16;
-
 /// The matrix runs along k: A past few columns of B.
 const fn dot_cols(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn]: [u32; 2],
+    [bm, bn, bk]: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
     let needs = families::past_cols([bm, bn], families::ALONG_ROWS);
     KernelSpec {
         file: "gemv/thin_half_dot",
         summary: "a matrix along k past few vectors, 16 bits, any alignment",
-        ..thin(name, costs, dtype, [bm, bn, warps[1] * DOT_K], warps, needs)
+        ..thin(name, costs, dtype, [bm, bn, bk], warps, needs)
     }
 }
 
@@ -239,12 +235,12 @@ const fn dot_rows(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn]: [u32; 2],
+    [bm, bn, bk]: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
     KernelSpec {
         needs: families::past_rows([bm, bn], families::ALONG_COLS),
-        ..dot_cols(name, costs, dtype, [bm, bn], warps)
+        ..dot_cols(name, costs, dtype, [bm, bn, bk], warps)
     }
 }
 
@@ -253,14 +249,14 @@ const fn axpy_rows(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn]: [u32; 2],
+    [bm, bn, bk]: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
     let needs = families::past_rows([bm, bn], families::ALONG_ROWS);
     KernelSpec {
         file: "gemv/thin_half_axpy",
         summary: "a matrix along its lines past few vectors, 16 bits, any alignment",
-        ..thin(name, costs, dtype, [bm, bn, warps[1] * AXPY_K], warps, needs)
+        ..thin(name, costs, dtype, [bm, bn, bk], warps, needs)
     }
 }
 
@@ -269,12 +265,12 @@ const fn axpy_cols(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn]: [u32; 2],
+    [bm, bn, bk]: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
     KernelSpec {
         needs: families::past_cols([bm, bn], families::ALONG_COLS),
-        ..axpy_rows(name, costs, dtype, [bm, bn], warps)
+        ..axpy_rows(name, costs, dtype, [bm, bn, bk], warps)
     }
 }
 
@@ -347,16 +343,16 @@ both! { F16, BF16,
     stream("gemv_stream", "m1_k4096", [1, 2, 4096], [8, 3]),
     stream("gemv_stream", "m2_k2048", [2, 4, 2048], [4, 3]),
     // tile, warps along the lines and along k
-    dot_cols("thin_dot", "16x8", [16, 8], [1, 8]),
-    dot_cols("thin_dot", "64x8", [64, 8], [4, 2]),
-    dot_rows("thin_dot", "8x16", [8, 16], [1, 8]),
-    dot_rows("thin_dot", "8x64", [8, 64], [4, 2]),
-    axpy_rows("thin_axpy", "8x64", [8, 64], [1, 8]),
-    axpy_rows("thin_axpy", "8x256", [8, 256], [4, 2]),
-    axpy_rows("thin_axpy", "16x64", [16, 64], [1, 8]),
-    axpy_rows("thin_axpy", "16x256", [16, 256], [4, 2]),
-    axpy_cols("thin_axpy", "64x8", [64, 8], [1, 8]),
-    axpy_cols("thin_axpy", "256x8", [256, 8], [4, 2]),
+    dot_cols("thin_dot", "16x8", [16, 8, 128], [1, 4]),
+    dot_cols("thin_dot", "64x8", [64, 8, 64], [4, 1]),
+    dot_rows("thin_dot", "8x16", [8, 16, 256], [1, 4]),
+    dot_rows("thin_dot", "8x64", [8, 64, 64], [4, 1]),
+    axpy_rows("thin_axpy", "8x64", [8, 64, 128], [1, 8]),
+    axpy_rows("thin_axpy", "8x256", [8, 256, 16], [4, 1]),
+    axpy_rows("thin_axpy", "16x64", [16, 64, 128], [1, 8]),
+    axpy_rows("thin_axpy", "16x256", [16, 256, 16], [4, 1]),
+    axpy_cols("thin_axpy", "64x8", [64, 8, 128], [1, 8]),
+    axpy_cols("thin_axpy", "256x8", [256, 8, 16], [4, 1]),
     // whose costs, tile, warps and blocks a multiprocessor, where it may spill
     fused("gemv_fused", "m1_k1024", "gemv_stream_bf16_m1_k1024", [1, 4, 1024], [4, 5], &[]),
     fused("gemv_fused", "m1_k2048", "gemv_stream_bf16_m1_k2048", [1, 4, 2048], [4, 4], &[]),
