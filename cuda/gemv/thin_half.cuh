@@ -10,8 +10,8 @@
 // The window more is the next thread's first one, so it comes from the L1. Windows that stick out of what may be read (the matrix
 // where its lines follow each other without gaps, otherwise the line) are read number by number.
 //
-// Kernels let the next one start at once, and wait for the one before when they have worked out where they read: tiny products take 1.15
-// to 1.24 times as long on an H200 otherwise.
+// Kernels let the next one start at once (kFewBlocks says why; those whose warps share k gain with any grid), and wait for the one before
+// when they have worked out where they read.
 #pragma once
 
 #include "../epilogue/half.cuh"

@@ -140,7 +140,7 @@ private:
 #define THIN_HALF_AXPY_OF(NAME, TYPE, BLOCKS, VECTORS, LINE_WARPS, K_WARPS, SWAPPED)                                   \
     extern "C" __global__ void __launch_bounds__(LINE_WARPS* K_WARPS* kWarp, BLOCKS - kFewerBlocks)                    \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
-        ptx::let_next_kernel_start();                                                                                  \
+        if (K_WARPS > 1 || gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                      \
         thin_half::Axpy<TYPE, VECTORS, LINE_WARPS, K_WARPS, SWAPPED>::run(args);                                       \
     }
 #define THIN_HALF_AXPY(TILE, ...)                                                                                      \

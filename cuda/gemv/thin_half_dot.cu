@@ -18,8 +18,8 @@
 //   NT 28854×2×4544     161   79   108        NN 56 × 1×6×22         4.1   2.7   2.0   (16×8)
 //   NT 5 × 2080×2×9216  126   57   103        NT 3×192×194           8.1   2.5   3.8   (8×16)
 //   NN 128 × 718×2×32  21.8  9.3   7.0        NT 729×16×196          8.3   3.5   3.3   (16×8)
-// Tried: vectors in shared memory, a barrier a step. Off 16 bytes that is a tenth faster, on 16 bytes a little slower, and where k is
-// short the same. A run of 32 numbers spills.
+// Vectors in shared memory, with a barrier a step, were an eighth faster off 16 bytes, and a little slower or equal on 16 bytes: there they
+// are shifted once a block. A run of 32 numbers spills.
 #include "thin_half.cuh"
 
 namespace thin_half {
@@ -122,7 +122,7 @@ private:
 #define THIN_HALF_DOT_OF(NAME, TYPE, BLOCKS, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED)                                \
     extern "C" __global__ void __launch_bounds__(LINE_WARPS* K_WARPS* kWarp, BLOCKS - kFewerBlocks)                    \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
-        ptx::let_next_kernel_start();                                                                                  \
+        if (K_WARPS > 1 || gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                      \
         thin_half::Dot<TYPE, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED>::run(args);                                    \
     }
 #define THIN_HALF_DOT(TILE, ...)                                                                                       \

@@ -335,7 +335,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     enum : int { NAME##_shared = Shape<__VA_ARGS__>::SHARED_BYTES };                                                   \
     extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::THREADS, BLOCKS)                                  \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
-        ptx::let_next_kernel_start();                                                                                  \
+        if (gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                                     \
         gemm<Shape<__VA_ARGS__>>(args);                                                                                \
     }
 #define GEMM_HALF_MMA(TILE, BLOCKS, ...)                                                                               \
