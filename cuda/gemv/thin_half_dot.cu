@@ -130,6 +130,8 @@ private:
     THIN_HALF_DOT_OF(thin_dot_bf16_##TILE, Half::kBF16, __VA_ARGS__)
 
 THIN_HALF_DOT(16x8, 5, 1, 1, 4, true)
+THIN_HALF_DOT(16x8_deep, 2, 2, 1, 8, true)
 THIN_HALF_DOT(64x8, 5, 2, 4, 1, true)
 THIN_HALF_DOT(8x16, 5, 2, 1, 4, false)
+THIN_HALF_DOT(8x16_deep, 2, 2, 1, 8, false)
 THIN_HALF_DOT(8x64, 5, 2, 4, 1, false)
