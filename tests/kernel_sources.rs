@@ -276,6 +276,24 @@ const FAMILIES: &[Family] = &[
             ("most_rows", "C::ROWS"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
     },
+    Family {
+        made_by: "THIN_HALF_DOT_OF(NAME, TYPE, BLOCKS, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED)",
+        of: "thin_half::Dot<TYPE, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED>",
+        says: &[
+            ("bm", "SWAPPED ? C::kLines : C::kVectors"), ("bn", "SWAPPED ? C::kVectors : C::kLines"), ("bk", "C::kDepth"),
+            ("partial_sums", "K_WARPS"), ("threads", "C::kThreads"), ("most_rows", "SWAPPED ? 0 : thin::kTiles * C::kVectors"),
+            ("most_cols", "SWAPPED ? thin::kTiles * C::kVectors : 0"), ("a_along_k", "true"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
+        made_by: "THIN_HALF_AXPY_OF(NAME, TYPE, BLOCKS, VECTORS, LINE_WARPS, K_WARPS, SWAPPED)",
+        of: "thin_half::Axpy<TYPE, VECTORS, LINE_WARPS, K_WARPS, SWAPPED>",
+        says: &[
+            ("bm", "SWAPPED ? C::kLines : VECTORS"), ("bn", "SWAPPED ? VECTORS : C::kLines"), ("bk", "C::kDepth"),
+            ("partial_sums", "K_WARPS"), ("threads", "C::kThreads"), ("most_rows", "SWAPPED ? 0 : thin::kTiles * VECTORS"),
+            ("most_cols", "SWAPPED ? thin::kTiles * VECTORS : 0"), ("a_along_k", "false"), ("b_along_k", "false"),
+        ],
+    },
 ];
 
 /// What a row says, by name.

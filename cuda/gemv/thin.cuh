@@ -9,23 +9,25 @@ namespace thin {
 
 constexpr int kTiles = 2;   // of vectors at most: the matrix is read once for each of them
 
-struct Thin {
-    const float* matrix;
-    const float* vectors;
+template <typename T>
+struct ThinOf {
+    const T* matrix;
+    const T* vectors;
     int64_t line_stride, matrix_k_stride;     // of the matrix
     int64_t vector_stride, vector_k_stride;   // of the vectors
     int lines, count;                         // of the matrix, of the vectors
 
     // SWAPPED: A is the matrix and the columns of B are the vectors.
     template <bool SWAPPED>
-    static __device__ __forceinline__ Thin of(const GemmArgs& args, int batch) {
-        const float* a = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, batch);
-        const float* b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, batch);
+    static __device__ __forceinline__ ThinOf of(const GemmArgs& args, int batch) {
+        const T* a = static_cast<const T*>(args.a.data) + batch_offset(args, args.a, batch);
+        const T* b = static_cast<const T*>(args.b.data) + batch_offset(args, args.b, batch);
         if (SWAPPED)
             return {a, b, args.a.row_stride, args.a.col_stride, args.b.col_stride, args.b.row_stride, args.m, args.n};
         return {b, a, args.b.col_stride, args.b.row_stride, args.a.row_stride, args.a.col_stride, args.n, args.m};
     }
 };
+using Thin = ThinOf<float>;
 
 // Where a block works: slices of k count first, then tiles along the vectors, which share lines in the L2, then lines.
 struct ThinUnit {

@@ -20,6 +20,7 @@
 
 #include "../epilogue/half.cuh"
 #include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
 #include "../ptx/half.cuh"
 #include "../ptx/machine.cuh"
 #include "../ptx/mma.cuh"
@@ -149,7 +150,7 @@ private:
         const int chunk = along / kChunkElements ^ Shape::swizzle(line);
         return tile + line * Shape::LINE_BYTES + chunk * kChunk + along % kChunkElements * kElement;
     }
-    // A chunk that ends amid a word: cp.async copies whole words only without touching what lies behind.
+    // A chunk that is partly outside: what is outside may be nobody's memory.
     static __device__ __forceinline__ void copy_odd(char* to, const uint16_t* from, int count) {
         uint32_t words[kChunkElements / 2] = {};
 #pragma unroll
@@ -165,7 +166,7 @@ private:
             const int skip = turn * kVectorLines;
             const int here = skip < lines ? bytes : 0;   // what is not read need not exist
             const uint16_t* from = here > 0 ? next + skip * line_stride : next;
-            if (here % kWord == 0) ptx::cp_async_16(to + skip * Shape::LINE_BYTES, from, here);
+            if (here == 0 || here == kChunk) ptx::cp_async_16(to + skip * Shape::LINE_BYTES, from, here);
             else copy_odd(to + skip * Shape::LINE_BYTES, from, here / kElement);
         }
     }
@@ -310,6 +311,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const int warp_row = warp / SHAPE::WARPS_N * SHAPE::WM, warp_col = warp % SHAPE::WARPS_N * SHAPE::WN;
     const Source a = Source::of_a(args, work.batch), b = Source::of_b(args, work.batch);
+    ptx::wait_for_previous_kernels();   // all before needs the arguments alone
 
     typename SHAPE::Sums sums;
 #pragma unroll
@@ -333,6 +335,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     enum : int { NAME##_shared = Shape<__VA_ARGS__>::SHARED_BYTES };                                                   \
     extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::THREADS, BLOCKS)                                  \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
+        if (gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                                     \
         gemm<Shape<__VA_ARGS__>>(args);                                                                                \
     }
 #define GEMM_HALF_MMA(TILE, BLOCKS, ...)                                                                               \

@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 26] = [
+const FAMILIES: [Family; 27] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -83,6 +83,16 @@ const FAMILIES: [Family; 26] = [
         "thin products",
         Target::Hopper,
         &["thin_axpy_4x128", "thin_axpy_32x8", "thin_dot_256x2", "thin_dot_4x128"],
+    ),
+    (
+        "thin products, 16 bits",
+        Target::Hopper,
+        &[
+            "thin_dot_bf16_64x8",
+            "thin_dot_f16_8x16",
+            "thin_axpy_bf16_16x64",
+            "thin_axpy_f16_64x8",
+        ],
     ),
     (
         "matrix and vector",

@@ -135,6 +135,16 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         OFF,
+        &["if (valid > 0 && window >= begin && end - window >= windows * kWindow) {"],
+        "windows that may just be read whole are read number by number",
+    ),
+    (
+        OFF,
+        &["if (k < k_end) {"],
+        "nothing is valid of a step that begins where k ends",
+    ),
+    (
+        OFF,
         &["for (; k < k_end; k += UNROLL * kStep) {"],
         "a further round multiplies nothing: each of its steps asks again",
     ),

@@ -445,9 +445,9 @@ pub(super) const fn small_m(
 /// Elements that a thread reads at a time.
 const GEMV_K: u32 = 4;
 /// Unit column stride.
-const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
+pub(super) const ALONG_ROWS: &[Access] = &[Access::RowVector, Access::RowScalar];
 /// Unit row stride.
-const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
+pub(super) const ALONG_COLS: &[Access] = &[Access::ColVector, Access::ColScalar];
 
 /// Streams one matrix past a few rows, or columns, of the other: all FFMA, lanes share k.
 const fn gemv(name: &'static str, [bm, bn]: [u32; 2], warps: u32) -> KernelSpec {
@@ -585,7 +585,7 @@ const THIN_TILES: u32 = 2;
 /// A matrix with many lines past up to some tens of vectors, at any alignment; k is cut across a cluster where there are few tiles.
 const THIN: KernelSpec = KernelSpec { pdl: true, ..FFMA };
 
-const fn past_rows(block: [u32; 2], b: &'static [Access]) -> Needs {
+pub(super) const fn past_rows(block: [u32; 2], b: &'static [Access]) -> Needs {
     let [bm, _] = block;
     Needs {
         b,
@@ -594,7 +594,7 @@ const fn past_rows(block: [u32; 2], b: &'static [Access]) -> Needs {
     }
 }
 
-const fn past_cols(block: [u32; 2], a: &'static [Access]) -> Needs {
+pub(super) const fn past_cols(block: [u32; 2], a: &'static [Access]) -> Needs {
     let [_, bn] = block;
     Needs {
         a,

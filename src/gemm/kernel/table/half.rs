@@ -54,6 +54,7 @@ const fn mma(name: &'static str, costs: &'static str, dtype: DType, block: [u32;
     KernelSpec {
         file: "tensor_core/gemm_half_mma",
         summary: "16-bit products by mma.sync, any layout",
+        pdl: true,
         tile,
         dynamic_shared: derived::ring(&tile, dtype),
         ..half(name, costs, dtype, block, derived::threads_of_warps(&tile))
@@ -192,6 +193,87 @@ const fn fused(
     families::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
 }
 
+/// Few vectors past a matrix at any alignment, by mma.sync with the matrix straight from memory: a kernel that takes so much of k, in
+/// so many warps along the matrix's lines and along k.
+const fn thin(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    block: [u32; 3],
+    [line_warps, k_warps]: [u32; 2],
+    needs: Needs,
+) -> KernelSpec {
+    let [bm, bn, bk] = block;
+    KernelSpec {
+        tile: tile([bm, bn, bk], NO_WARPS, NO_THREADS, 1),
+        partial_sums: k_warps,
+        split_k: SplitK::Cluster,
+        pdl: true,
+        needs,
+        ..half(name, costs, dtype, [bm, bn, 1], line_warps * k_warps * derived::WARP)
+    }
+}
+
+/// The matrix runs along k: A past few columns of B.
+const fn dot_cols(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    [bm, bn, bk]: [u32; 3],
+    warps: [u32; 2],
+) -> KernelSpec {
+    let needs = families::past_cols([bm, bn], families::ALONG_ROWS);
+    KernelSpec {
+        file: "gemv/thin_half_dot",
+        summary: "a matrix along k past few vectors, 16 bits, any alignment",
+        ..thin(name, costs, dtype, [bm, bn, bk], warps, needs)
+    }
+}
+
+/// The same: B, stored transposed, past few rows of A.
+const fn dot_rows(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    [bm, bn, bk]: [u32; 3],
+    warps: [u32; 2],
+) -> KernelSpec {
+    KernelSpec {
+        needs: families::past_rows([bm, bn], families::ALONG_COLS),
+        ..dot_cols(name, costs, dtype, [bm, bn, bk], warps)
+    }
+}
+
+/// The matrix runs along its lines: B past few rows of A.
+const fn axpy_rows(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    [bm, bn, bk]: [u32; 3],
+    warps: [u32; 2],
+) -> KernelSpec {
+    let needs = families::past_rows([bm, bn], families::ALONG_ROWS);
+    KernelSpec {
+        file: "gemv/thin_half_axpy",
+        summary: "a matrix along its lines past few vectors, 16 bits, any alignment",
+        ..thin(name, costs, dtype, [bm, bn, bk], warps, needs)
+    }
+}
+
+/// The same: A, stored transposed, past few columns of B.
+const fn axpy_cols(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    [bm, bn, bk]: [u32; 3],
+    warps: [u32; 2],
+) -> KernelSpec {
+    KernelSpec {
+        needs: families::past_cols([bm, bn], families::ALONG_COLS),
+        ..axpy_rows(name, costs, dtype, [bm, bn, bk], warps)
+    }
+}
+
 /// Both types of a family's kernels. The costs are those of the second.
 macro_rules! both {
     ($f16:ident, $bf16:ident, $($make:ident($kind:literal, $name:literal, $($argument:expr),*),)*) => {
@@ -260,6 +342,19 @@ both! { F16, BF16,
     stream("gemv_stream", "m1_k2048", [1, 4, 2048], [4, 4]),
     stream("gemv_stream", "m1_k4096", [1, 2, 4096], [8, 3]),
     stream("gemv_stream", "m2_k2048", [2, 4, 2048], [4, 3]),
+    // tile, warps along the lines and along k
+    dot_cols("thin_dot", "16x8", [16, 8, 128], [1, 4]),
+    dot_cols("thin_dot", "16x8_deep", [16, 8, 512], [1, 8]),
+    dot_cols("thin_dot", "64x8", [64, 8, 64], [4, 1]),
+    dot_rows("thin_dot", "8x16", [8, 16, 256], [1, 4]),
+    dot_rows("thin_dot", "8x16_deep", [8, 16, 512], [1, 8]),
+    dot_rows("thin_dot", "8x64", [8, 64, 64], [4, 1]),
+    axpy_rows("thin_axpy", "8x64", [8, 64, 128], [1, 8]),
+    axpy_rows("thin_axpy", "8x256", [8, 256, 16], [4, 1]),
+    axpy_rows("thin_axpy", "16x64", [16, 64, 128], [1, 8]),
+    axpy_rows("thin_axpy", "16x256", [16, 256, 16], [4, 1]),
+    axpy_cols("thin_axpy", "64x8", [64, 8, 128], [1, 8]),
+    axpy_cols("thin_axpy", "256x8", [256, 8, 16], [4, 1]),
     // whose costs, tile, warps and blocks a multiprocessor, where it may spill
     fused("gemv_fused", "m1_k1024", "gemv_stream_bf16_m1_k1024", [1, 4, 1024], [4, 5], &[]),
     fused("gemv_fused", "m1_k2048", "gemv_stream_bf16_m1_k2048", [1, 4, 2048], [4, 4], &[]),
