@@ -1,13 +1,13 @@
 //! Costs of an NVIDIA H200, fitted by `calibrate` on 2026-11-24 to 5115 shapes: 3410 of FP32 products and 1705 of BF16. Those of GEMVs of
 //! one row in FP32 are of 2026-11-23 and other shapes: decoders norm and gate inside such products, and compare them with products alone.
 //!
-//! Of kernels that changed or came since, these are from recordings of 2026-11-24 too, of drawn products alone (no shape of `ladder --grid`
-//! is among them, so that grid says how well other shapes are planned):
+//! Of kernels that changed or came since, these are from other recordings of 2026-11-24. Each fit began with the costs before, and those of
+//! 16-bit tiles had been fitted to most of the shapes of `ladder --grid` among others:
 //!
-//! - 16-bit kernels, and what they have in common: 1797 products.
-//! - `thin_dot_bf16_`, `thin_axpy_bf16_`, `gemm_bf16_mma_` and `gemv_bf16_`: another 1458, with all other costs held.
-//! - FP32 kernels with producer warps that copy words (`…_words_sm90`): 986 products and some of the grid, with all other costs held.
-//! - `ffma_unaligned_`: 480 products and some of the grid, with all other costs held.
+//! - 16-bit kernels, and what they have in common: 1797 drawn products.
+//! - `thin_dot_bf16_`, `thin_axpy_bf16_`, `gemm_bf16_mma_` and `gemv_bf16_`: another 1458 drawn ones, with all other costs held.
+//! - FP32 kernels with producer warps that copy words (`…_words_sm90`): 986 drawn products and 25 of the grid, with all other costs held.
+//! - `ffma_unaligned_`: 480 drawn products and 34 of the grid, with all other costs held.
 
 use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
 
