@@ -16,8 +16,8 @@ constexpr int kSharedLimit = 227 * 1024;      // bytes of shared memory that a b
 constexpr int registers_at_launch(int threads) { return kRegisters / threads / 8 * 8; }
 
 // Where a grid has no more blocks than an H200 has multiprocessors, it pays to let the next kernel in at once: small products of 16-bit
-// numbers take 1.1 to 1.17 times as long otherwise. With some hundred blocks those of the next kernel take places unevenly, and some
-// kernels take a tenth longer.
+// numbers take 1.1 to 1.17 times as long otherwise (stand-alone runs). With some hundred blocks those of the next kernel take places
+// unevenly, and some kernels take a tenth longer.
 constexpr int kFewBlocks = 132;
 
 // Kernels whose blocks share a multiprocessor tell the compiler how many do, and so how many registers a thread may have: as many as

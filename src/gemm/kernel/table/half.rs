@@ -193,18 +193,31 @@ const fn fused(
     families::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
 }
 
+/// The file of kernels for thin products, and what they are for: those whose matrix runs along k.
+const DOT: [&str; 2] = [
+    "gemv/thin_half_dot",
+    "a matrix along k past few vectors, 16 bits, any alignment",
+];
+/// The same of those whose matrix runs along its lines.
+const AXPY: [&str; 2] = [
+    "gemv/thin_half_axpy",
+    "a matrix along its lines past few vectors, 16 bits, any alignment",
+];
+
 /// Few vectors past a matrix at any alignment, by mma.sync with the matrix straight from memory: a kernel that takes so much of k, in
 /// so many warps along the matrix's lines and along k.
 const fn thin(
+    [file, summary]: [&'static str; 2],
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    block: [u32; 3],
+    [bm, bn, bk]: [u32; 3],
     [line_warps, k_warps]: [u32; 2],
     needs: Needs,
 ) -> KernelSpec {
-    let [bm, bn, bk] = block;
     KernelSpec {
+        file,
+        summary,
         tile: tile([bm, bn, bk], NO_WARPS, NO_THREADS, 1),
         partial_sums: k_warps,
         split_k: SplitK::Cluster,
@@ -214,64 +227,52 @@ const fn thin(
     }
 }
 
-/// The matrix runs along k: A past few columns of B.
+/// A past few columns of B.
 const fn dot_cols(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn, bk]: [u32; 3],
+    block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    let needs = families::past_cols([bm, bn], families::ALONG_ROWS);
-    KernelSpec {
-        file: "gemv/thin_half_dot",
-        summary: "a matrix along k past few vectors, 16 bits, any alignment",
-        ..thin(name, costs, dtype, [bm, bn, bk], warps, needs)
-    }
+    let needs = families::past_cols([block[0], block[1]], families::ALONG_ROWS);
+    thin(DOT, name, costs, dtype, block, warps, needs)
 }
 
-/// The same: B, stored transposed, past few rows of A.
+/// B, stored transposed, past few rows of A.
 const fn dot_rows(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn, bk]: [u32; 3],
+    block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    KernelSpec {
-        needs: families::past_rows([bm, bn], families::ALONG_COLS),
-        ..dot_cols(name, costs, dtype, [bm, bn, bk], warps)
-    }
+    let needs = families::past_rows([block[0], block[1]], families::ALONG_COLS);
+    thin(DOT, name, costs, dtype, block, warps, needs)
 }
 
-/// The matrix runs along its lines: B past few rows of A.
+/// B past few rows of A.
 const fn axpy_rows(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn, bk]: [u32; 3],
+    block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    let needs = families::past_rows([bm, bn], families::ALONG_ROWS);
-    KernelSpec {
-        file: "gemv/thin_half_axpy",
-        summary: "a matrix along its lines past few vectors, 16 bits, any alignment",
-        ..thin(name, costs, dtype, [bm, bn, bk], warps, needs)
-    }
+    let needs = families::past_rows([block[0], block[1]], families::ALONG_ROWS);
+    thin(AXPY, name, costs, dtype, block, warps, needs)
 }
 
-/// The same: A, stored transposed, past few columns of B.
+/// A, stored transposed, past few columns of B.
 const fn axpy_cols(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
-    [bm, bn, bk]: [u32; 3],
+    block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    KernelSpec {
-        needs: families::past_cols([bm, bn], families::ALONG_COLS),
-        ..axpy_rows(name, costs, dtype, [bm, bn, bk], warps)
-    }
+    let needs = families::past_cols([block[0], block[1]], families::ALONG_COLS);
+    thin(AXPY, name, costs, dtype, block, warps, needs)
 }
 
 /// Both types of a family's kernels. The costs are those of the second.
