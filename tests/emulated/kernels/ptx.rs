@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::{env, fs};
 
@@ -167,7 +168,13 @@ pub fn from_source(source: &Path, name: &str, target: Target) -> String {
     if let Ok(text) = fs::read_to_string(&kept) {
         return text;
     }
-    let unfinished = kept.with_extension(format!("{}.tmp", std::process::id()));
+    // Two threads may want the same source at once, and so may two processes: each writes a file of its own.
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let unfinished = kept.with_extension(format!(
+        "{}-{}.tmp",
+        std::process::id(),
+        WRITTEN.fetch_add(1, Ordering::Relaxed)
+    ));
     let output = Command::new(nvcc)
         .args(["-ptx", "-O3", "-std=c++17", "-lineinfo"])
         .arg(format!("-arch={}", target.architecture()))
