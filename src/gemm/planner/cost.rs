@@ -1,9 +1,9 @@
 //! What a plan costs: the model by which the planner compares plans. [`Work`] is what there is to do, and [`Costs`] what that
 //! takes; clock, lanes and multiprocessors of the device at hand scale it.
 
-use super::prepare::{Repack, Repacks};
+use super::prepare::{Repack, Repacks, SECTOR_BYTES};
 use crate::device::DeviceInfo;
-use crate::gemm::kernel::costs::{KernelCost, SharedCosts};
+use crate::gemm::kernel::costs::{KernelCost, RepackCosts, SharedCosts};
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
 use crate::gemm::operands::{Access, OperandLayout};
 use crate::gemm::problem::GemmProblem;
@@ -106,6 +106,25 @@ fn slab_fill(spec: &KernelSpec, k: usize) -> f64 {
     }
 }
 
+/// The part of what blocks fetch of A and B that lies in rows which start off sectors, of which TMA asks for two halves: 1 if both
+/// operands do. `lines` are those that a block fetches of each.
+fn off_sectors(spec: &KernelSpec, problem: &GemmProblem, lines: [f64; 2]) -> f64 {
+    if spec.tma_boxes.is_none() {
+        return 0.0;
+    }
+    let off = |operand: &OperandLayout, rows: usize, cols: usize| {
+        // A single row starts where the operand does.
+        let [pitch, count] = match operand.col_stride {
+            1 => [operand.row_stride, rows as i64],
+            _ => [operand.col_stride, cols as i64],
+        };
+        let bytes = pitch.unsigned_abs() as usize * problem.dtype().size();
+        f64::from(u8::from(count > 1 && !bytes.is_multiple_of(SECTOR_BYTES)))
+    };
+    let [a, b] = [off(&problem.a, problem.m, problem.k), off(&problem.b, problem.k, problem.n)];
+    (lines[0] * a + lines[1] * b) / (lines[0] + lines[1])
+}
+
 /// Bytes that aligned transpositions read and write at once.
 const VECTOR_BYTES: usize = 16;
 
@@ -143,6 +162,62 @@ impl Move {
     }
 }
 
+/// The widest access of a thread, in bytes.
+const WIDEST: usize = 16;
+
+/// An operand that is moved before the product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Moved {
+    /// What its bytes take, read and written, at the datasheet's bandwidth, in µs.
+    us: f64,
+    how: Move,
+    /// Whether there are gaps between its elements.
+    gaps: bool,
+    /// Accesses of a copy in place of one of [`WIDEST`] bytes: rows that start on fewer bytes are copied by smaller pieces.
+    accesses: f64,
+}
+
+impl Moved {
+    fn of(repack: &Repack, problem: &GemmProblem, bytes_per_us: f64) -> Self {
+        let how = Move::of(repack);
+        let [rows, cols] = repack.size;
+        let element = repack.dtype.size();
+        let gaps = repack.from.access(rows, cols, repack.dtype) == Access::Strided;
+        let width = match how {
+            Move::Copy if !gaps => {
+                let (inner, pitch) = match repack.from.col_stride {
+                    1 => (cols, repack.from.row_stride),
+                    _ => (rows, repack.from.col_stride),
+                };
+                let batch = (0..problem.batch_dims.len()).filter(|&dim| problem.batch_dims[dim] > 1);
+                let strides = batch.map(|dim| repack.from.batch_strides[dim]).chain([pitch]);
+                let bytes = strides.map(|stride| stride.unsigned_abs() as usize * element);
+                let all = bytes.fold((inner * element) | repack.from.align as usize | WIDEST, |all, bytes| all | bytes);
+                1 << all.trailing_zeros()
+            }
+            Move::Copy => element,
+            Move::Transpose | Move::TransposeUnaligned => WIDEST,
+        };
+        Moved {
+            us: 2.0 * repack.bytes as f64 / bytes_per_us,
+            how,
+            gaps,
+            accesses: WIDEST as f64 / width as f64,
+        }
+    }
+
+    fn cost_us(&self, repack: &RepackCosts) -> f64 {
+        let cost = match self.how {
+            Move::Copy => repack.copy,
+            Move::Transpose => repack.transpose,
+            Move::TransposeUnaligned => repack.transpose_unaligned,
+        };
+        let gaps = if self.gaps { repack.gaps } else { 1.0 };
+        let accesses = 1.0 + repack.access * (self.accesses - 1.0);
+        cost.start_us + self.us * accesses / (cost.bandwidth * gaps)
+    }
+}
+
 /// What a plan has to do on a device, whatever that costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
@@ -175,6 +250,8 @@ pub struct Work {
     l2_us: f64,
     /// The same of what a multiprocessor fetches on average.
     l2_average_us: f64,
+    /// The part of what is fetched of A and B in rows off sectors, where TMA does it.
+    off_sectors: f64,
     /// The part of its tiles that D has, where its rows start off 16 bytes; 0 where they do not.
     ragged: f64,
     /// Whether there is a batch, in which a block has to find its matrices.
@@ -185,9 +262,8 @@ pub struct Work {
     pairs: bool,
     /// Outputs of a tile, as a part of one of 128 × 128.
     large_tiles: f64,
-    /// What repacking A and B takes at the datasheet's bandwidth, in µs, how they are moved, and whether they have gaps between
-    /// elements.
-    repacks: [Option<(f64, Move, bool)>; 2],
+    /// What is moved of A and B.
+    repacks: [Option<Moved>; 2],
 }
 
 impl Work {
@@ -212,10 +288,11 @@ impl Work {
             .units(problem)
             .saturating_mul(if pairs { 2 } else { split_k as usize });
         // Blocks of a pair fetch one half each of what they share.
+        let [rows, cols] = [tile.bm, tile.bn].map(f64::from);
         let lines = match spec.grid {
-            Grid::Clusters(Side::M) => tile.bm as f64 + tile.bn as f64 / 2.0,
-            Grid::Clusters(Side::N) => tile.bm as f64 / 2.0 + tile.bn as f64,
-            _ => f64::from(tile.bm + tile.bn),
+            Grid::Clusters(Side::M) => [rows, cols / 2.0],
+            Grid::Clusters(Side::N) => [rows / 2.0, cols],
+            _ => [rows, cols],
         };
         let multiprocessors = device.sm_count.max(1);
         // The multiprocessor with most blocks counts, where blocks begin and end with their tile.
@@ -223,7 +300,7 @@ impl Work {
             Cut::Whole | Cut::Cluster(_) => blocks.div_ceil(multiprocessors as usize) as f64,
             Cut::StreamK(_) | Cut::WorkQueue(_) => blocks as f64 / f64::from(multiprocessors),
         };
-        let slice_bytes = lines * f64::from(k_slice) * problem.dtype().size() as f64;
+        let slice_bytes = (lines[0] + lines[1]) * f64::from(k_slice) * problem.dtype().size() as f64;
         let l2_bytes_per_us = L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz);
         let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
             (Grid::Clusters(Side::M), [m, n]) => [m.div_ceil(2), n],
@@ -257,6 +334,7 @@ impl Work {
             far_us: far_bytes / bytes_per_us,
             l2_us: slice_bytes * blocks_of_one / l2_bytes_per_us,
             l2_average_us: slice_bytes * blocks as f64 / f64::from(multiprocessors) / l2_bytes_per_us,
+            off_sectors: off_sectors(spec, problem, lines),
             ragged: match problem.accesses().d {
                 Access::RowVector => 0.0,
                 _ => filled(spec, problem).iter().product(),
@@ -265,12 +343,7 @@ impl Work {
             starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
             large_tiles: f64::from(tile.bm * tile.bn) / LARGE_TILE,
-            repacks: repacks.map(|repack| {
-                let repack = repack?;
-                let moved = 2.0 * repack.bytes as f64;
-                let gaps = repack.from.access(repack.size[0], repack.size[1], repack.dtype) == Access::Strided;
-                Some((moved / bytes_per_us, Move::of(&repack), gaps))
-            }),
+            repacks: repacks.map(|repack| Some(Moved::of(&repack?, problem, bytes_per_us))),
         }
     }
 
@@ -343,7 +416,8 @@ impl Work {
             }
         };
         let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
-        let memory_us = shared.memory_start_us + (self.memory_us + shared.far * self.far_us) / bandwidth;
+        let memory_us = shared.memory_start_us
+            + (self.memory_us * (1.0 + shared.off_sectors * self.off_sectors) + shared.far * self.far_us) / bandwidth;
         let handed_on = 1.0 - 1.0 / f64::from(split_k);
         let sums_us = shared.clusters.sums_us * self.large_tiles * beside * handed_on;
         let (cut_us, round_us) = match split_k {
@@ -361,19 +435,12 @@ impl Work {
             Cut::WorkQueue(_) => setup_us,
             _ => 0.0,
         };
-        let repack_us = |&(us, how, gaps): &(f64, Move, bool)| {
-            let gaps = if gaps { shared.repack.gaps } else { 1.0 };
-            let cost = match how {
-                Move::Copy => shared.repack.copy,
-                Move::Transpose => shared.repack.transpose,
-                Move::TransposeUnaligned => shared.repack.transpose_unaligned,
-            };
-            cost.start_us + us / (cost.bandwidth * gaps)
-        };
-        let repacks_us: f64 = self.repacks.iter().flatten().map(repack_us).sum();
+        let repacks_us: f64 = self.repacks.iter().flatten().map(|moved| moved.cost_us(&shared.repack)).sum();
         let l2_us = match shared.l2 {
             0.0 => 0.0,
-            together => self.l2_us.max(self.l2_average_us * together),
+            together => {
+                self.l2_us.max(self.l2_average_us * together) * (1.0 + shared.l2_off_sectors * self.off_sectors)
+            }
         };
         let longest = arithmetic_us.max(memory_us).max(l2_us);
         let product_us = longest + shared.exposed * (arithmetic_us + memory_us + l2_us - longest);

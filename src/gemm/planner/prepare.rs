@@ -9,7 +9,7 @@ use crate::gemm::problem::{FoldedProblem, GemmProblem};
 use crate::transpose::{Axis, TransposeProblem};
 
 /// Rows of what is written start on sectors of memory.
-const SECTOR_BYTES: usize = 32;
+pub(super) const SECTOR_BYTES: usize = 32;
 /// Where an operand starts in the workspace is a multiple of this.
 pub(super) const ALIGN: usize = 256;
 

@@ -421,7 +421,7 @@ impl Parameter {
                 ]);
             }
         }
-        let shared: [fn(&mut SharedCosts) -> &mut f64; 21] = [
+        let shared: [fn(&mut SharedCosts) -> &mut f64; 24] = [
             |shared| &mut shared.tail,
             |shared| &mut shared.launch_us,
             |shared| &mut shared.early_launch_us,
@@ -430,6 +430,8 @@ impl Parameter {
             |shared| &mut shared.l2,
             |shared| &mut shared.memory_start_us,
             |shared| &mut shared.far,
+            |shared| &mut shared.off_sectors,
+            |shared| &mut shared.l2_off_sectors,
             |shared| &mut shared.exposed,
             |shared| &mut shared.clusters.round_us,
             |shared| &mut shared.stream_k.finish,
@@ -443,6 +445,7 @@ impl Parameter {
             |shared| &mut shared.repack.transpose_unaligned.start_us,
             |shared| &mut shared.repack.transpose_unaligned.bandwidth,
             |shared| &mut shared.repack.gaps,
+            |shared| &mut shared.repack.access,
         ];
         for half in [false, true] {
             all.extend(shared.map(|of| Parameter::Shared(half, of)));
@@ -866,6 +869,9 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
         for (value, guess) in [
             (&mut shared.l2, 2.0),
             (&mut shared.far, 0.2),
+            (&mut shared.repack.access, 0.1),
+            (&mut shared.off_sectors, 0.1),
+            (&mut shared.l2_off_sectors, 0.1),
             (&mut shared.exposed, 0.1),
             (&mut shared.tail, 0.5),
             (&mut shared.clusters.round_us, 1.0),

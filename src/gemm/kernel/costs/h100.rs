@@ -29,6 +29,8 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     l2: 0.0,
     memory_start_us: 0.0,
     far: 0.0,
+    off_sectors: 0.0,
+    l2_off_sectors: 0.0,
     exposed: 0.0,
     tail: 0.0,
     clusters: ClusterCosts {
@@ -43,6 +45,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
         transpose: MoveCost { start_us: 1.5, bandwidth: 0.84 },
         transpose_unaligned: MoveCost { start_us: 1.5, bandwidth: 0.84 },
         gaps: 0.3,
+        access: 0.0,
     },
 };
 

@@ -22,6 +22,8 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     l2: 0.999,
     memory_start_us: 1.06,
     far: 0.431,
+    off_sectors: 0.0,
+    l2_off_sectors: 0.0,
     exposed: 0.268,
     tail: 0.0,
     clusters: ClusterCosts {
@@ -36,6 +38,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
         transpose: MoveCost { start_us: 1.14, bandwidth: 0.715 },
         transpose_unaligned: MoveCost { start_us: 2.29, bandwidth: 0.633 },
         gaps: 1.05,
+        access: 0.0,
     },
 };
 
@@ -48,6 +51,8 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
     l2: 1.02,
     memory_start_us: 1.48,
     far: 0.561,
+    off_sectors: 0.0,
+    l2_off_sectors: 0.0,
     exposed: 0.248,
     tail: 0.606,
     clusters: ClusterCosts {
@@ -62,6 +67,7 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
         transpose: MoveCost { start_us: 1.75, bandwidth: 0.771 },
         transpose_unaligned: MoveCost { start_us: 2.35, bandwidth: 0.568 },
         gaps: 0.576,
+        access: 0.0,
     },
 };
 

@@ -84,6 +84,12 @@ pub struct SharedCosts {
     /// What operands that several tiles fetch take beyond their bytes, as a part of those: an L2 in two halves hands them from one to
     /// the other.
     pub far: f64,
+    /// What operands whose rows start off sectors take more of memory's time where TMA fetches them, as a part.
+    #[serde(default)]
+    pub off_sectors: f64,
+    /// The same of the L2's time.
+    #[serde(default)]
+    pub l2_off_sectors: f64,
     /// Of arithmetic, memory and L2, the part of the shorter times that is not hidden behind the longest.
     pub exposed: f64,
     /// Where blocks do not come in waves: the part of the time of a block alone, beyond its time beside others, that the end of a launch
@@ -135,6 +141,9 @@ pub struct RepackCosts {
     pub transpose_unaligned: MoveCost,
     /// The part of the bandwidth which is left for elements with gaps between them, each of which is fetched with its sector.
     pub gaps: f64,
+    /// What each further access adds to the time of a copy, as a part of it, where rows start off 16 bytes and are copied by smaller pieces.
+    #[serde(default)]
+    pub access: f64,
 }
 
 /// What it costs to copy or transpose an operand.
@@ -312,6 +321,8 @@ impl Costs {
                 ("l2", shared.l2),
                 ("memory_start_us", shared.memory_start_us),
                 ("far", shared.far),
+                ("off_sectors", shared.off_sectors),
+                ("l2_off_sectors", shared.l2_off_sectors),
                 ("exposed", shared.exposed),
                 ("tail", shared.tail),
                 ("finish", stream_k.finish),
@@ -331,6 +342,7 @@ impl Costs {
                 check(moves, "bandwidth", cost.bandwidth, 1e-6, 10.0)?;
             }
             check("repacking", "gaps", repack.gaps, 1e-6, 10.0)?;
+            check("repacking", "access", repack.access, 0.0, LONGEST)?;
             for (us, room) in clusters.us.into_iter().zip(clusters.room) {
                 check("clusters", "us", us, 0.0, LONGEST)?;
                 check("clusters", "room", room, 1e-6, 1.0)?;

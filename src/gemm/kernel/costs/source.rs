@@ -43,6 +43,8 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
         l2,
         memory_start_us,
         far,
+        off_sectors,
+        l2_off_sectors,
         exposed,
         tail,
         clusters: ClusterCosts {
@@ -62,6 +64,7 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
                 transpose,
                 transpose_unaligned,
                 gaps,
+                access,
             },
     } = *shared;
     let moved = |MoveCost { start_us, bandwidth }: MoveCost| {
@@ -78,6 +81,8 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
     l2: {l2:?},
     memory_start_us: {memory_start_us:?},
     far: {far:?},
+    off_sectors: {off_sectors:?},
+    l2_off_sectors: {l2_off_sectors:?},
     exposed: {exposed:?},
     tail: {tail:?},
     clusters: ClusterCosts {{
@@ -92,6 +97,7 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
         transpose: {transpose},
         transpose_unaligned: {transpose_unaligned},
         gaps: {gaps:?},
+        access: {access:?},
     }},
 }};
 "
