@@ -32,6 +32,33 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     accesses.iter().filter(single).count()
 }
 
+/// Whether this is what a kernel has a loop of its own for. Where lanes share k: one matrix, all of which can be read 16 bytes at a time,
+/// and vectors along k. Where a block has tiles: operands without gaps between their elements.
+fn is_plain(spec: &KernelSpec, problem: &GemmProblem) -> bool {
+    let accesses = problem.accesses();
+    if !spec.lanes_share_k() {
+        return accesses.a != Access::Strided && accesses.b != Access::Strided;
+    }
+    let vector = VECTOR_BYTES / problem.dtype().size();
+    let (matrix, along_k, lines, vectors) = match (spec.needs.a, spec.needs.b) {
+        ([], &[wanted, ..]) => (
+            accesses.b == wanted,
+            wanted == Access::ColVector,
+            problem.n,
+            accesses.a == Access::RowVector,
+        ),
+        (&[wanted, ..], []) => (
+            accesses.a == wanted,
+            wanted == Access::RowVector,
+            problem.m,
+            accesses.b == Access::ColVector,
+        ),
+        _ => return true,
+    };
+    let whole = problem.k.is_multiple_of(vector) && (along_k || lines.is_multiple_of(vector));
+    problem.batch() == 1 && matrix && vectors && whole
+}
+
 /// Operands along k that threads transpose on their way to shared memory.
 fn along_k(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     if spec.tma_boxes.is_some() || spec.lanes_share_k() {
@@ -118,10 +145,13 @@ fn off_sectors(spec: &KernelSpec, problem: &GemmProblem, lines: [f64; 2]) -> f64
             1 => [operand.row_stride, rows as i64],
             _ => [operand.col_stride, cols as i64],
         };
-        let bytes = pitch.unsigned_abs() as usize * problem.dtype().size();
+        let bytes = (pitch.unsigned_abs() as usize).wrapping_mul(problem.dtype().size());
         f64::from(u8::from(count > 1 && !bytes.is_multiple_of(SECTOR_BYTES)))
     };
-    let [a, b] = [off(&problem.a, problem.m, problem.k), off(&problem.b, problem.k, problem.n)];
+    let [a, b] = [
+        off(&problem.a, problem.m, problem.k),
+        off(&problem.b, problem.k, problem.n),
+    ];
     (lines[0] * a + lines[1] * b) / (lines[0] + lines[1])
 }
 
@@ -191,8 +221,12 @@ impl Moved {
                 };
                 let batch = (0..problem.batch_dims.len()).filter(|&dim| problem.batch_dims[dim] > 1);
                 let strides = batch.map(|dim| repack.from.batch_strides[dim]).chain([pitch]);
-                let bytes = strides.map(|stride| stride.unsigned_abs() as usize * element);
-                let all = bytes.fold((inner * element) | repack.from.align as usize | WIDEST, |all, bytes| all | bytes);
+                // Whatever overflows: the lowest bits tell what rows start on.
+                let bytes = strides.map(|stride| (stride.unsigned_abs() as usize).wrapping_mul(element));
+                let all = bytes.fold(
+                    inner.wrapping_mul(element) | repack.from.align as usize | WIDEST,
+                    |all, bytes| all | bytes,
+                );
                 1 << all.trailing_zeros()
             }
             Move::Copy => element,
@@ -254,6 +288,8 @@ pub struct Work {
     off_sectors: f64,
     /// The part of its tiles that D has, where its rows start off 16 bytes; 0 where they do not.
     ragged: f64,
+    /// Whether the operands are not what the kernel has a loop of its own for.
+    general: bool,
     /// Whether there is a batch, in which a block has to find its matrices.
     batched: bool,
     /// Whether the kernel gets ready while the one before it ends.
@@ -339,6 +375,7 @@ impl Work {
                 Access::RowVector => 0.0,
                 _ => filled(spec, problem).iter().product(),
             },
+            general: !is_plain(spec, problem),
             batched: problem.batch() > 1,
             starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
@@ -353,7 +390,12 @@ impl Work {
         let (split_us, room) = shared.clusters.of(split_k);
         // The part of the multiprocessors that have something to do.
         let busy = (self.blocks as f64 / f64::from(self.multiprocessors.max(1))).min(1.0);
+        let (general_us, general) = match self.general {
+            true => (cost.general_us, cost.general),
+            false => (0.0, 0.0),
+        };
         let peak = self.peak
+            / (1.0 + general)
             / (1.0 + cost.single_elements * self.single_elements as f64)
             / (1.0 + cost.edges * (self.edges + self.outside))
             / (1.0 + cost.along_k * self.along_k as f64)
@@ -361,7 +403,7 @@ impl Work {
         let ragged_us = self.ragged * cost.ragged_us;
         let batch_us = if self.batched { cost.batch_us } else { 0.0 };
         let (setup_us, wave_us) = (
-            cost.setup_us + ragged_us + batch_us,
+            cost.setup_us + ragged_us + batch_us + general_us,
             cost.wave_us + ragged_us + batch_us,
         );
         // Blocks of a multiprocessor at a time, where each has one tile or a slice of it.
@@ -435,11 +477,17 @@ impl Work {
             Cut::WorkQueue(_) => setup_us,
             _ => 0.0,
         };
-        let repacks_us: f64 = self.repacks.iter().flatten().map(|moved| moved.cost_us(&shared.repack)).sum();
+        let repacks_us: f64 = self
+            .repacks
+            .iter()
+            .flatten()
+            .map(|moved| moved.cost_us(&shared.repack))
+            .sum();
         let l2_us = match shared.l2 {
             0.0 => 0.0,
             together => {
-                self.l2_us.max(self.l2_average_us * together) * (1.0 + shared.l2_off_sectors * self.off_sectors)
+                let off_sectors = 1.0 + shared.l2_off_sectors * self.off_sectors;
+                self.l2_us.max(self.l2_average_us * together * off_sectors)
             }
         };
         let longest = arithmetic_us.max(memory_us).max(l2_us);
@@ -484,6 +532,7 @@ impl DeviceInfo {
 mod tests {
     use super::*;
     use crate::gemm::kernel::costs::Costs;
+    use crate::gemm::kernel::table;
     use crate::gemm::operands::{DType, ElementTypes};
     use crate::gemm::planner::plan::Plan;
     use rand::rngs::StdRng;
@@ -539,20 +588,111 @@ mod tests {
                         panic!("a candidate without costs: {plan}");
                     };
                     let us = work.us(&cost, &shared);
-                    let mut dearer = [cost; 4];
+                    let mut dearer = [cost; 6];
                     dearer[0].edges += 1.0;
                     dearer[1].crowd += 1.0;
                     dearer[2].along_k += 1.0;
                     dearer[3].ragged_us += 1.0;
+                    dearer[4].general_us += 1.0;
+                    dearer[5].general += 1.0;
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }
-                    let mut rounds = shared;
-                    rounds.clusters.round_us += 1.0;
-                    assert!(us.is_finite() && us > 0.0 && work.us(&cost, &rounds) >= us, "{plan}");
+                    let mut dearer = [shared; 4];
+                    dearer[0].clusters.round_us += 1.0;
+                    dearer[1].off_sectors += 1.0;
+                    dearer[2].l2_off_sectors += 1.0;
+                    dearer[3].repack.access += 1.0;
+                    for dear in dearer {
+                        assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
+                    }
                 }
             }
         }
+    }
+
+    fn spec(name: &str) -> &'static KernelSpec {
+        table::find(name).unwrap()
+    }
+
+    #[test]
+    fn rows_off_sectors_count_by_the_lines_of_the_tile_where_tma_fetches_them() {
+        // Rows of `pitch` numbers of 16 bits, along k both.
+        let part = |name: &str, m: usize, pitches: [usize; 2]| {
+            let [a, b] = pitches;
+            let layouts = (OperandLayout::row_major(a), OperandLayout::col_major(b));
+            let mut problem = GemmProblem::new(m, 512, 1024, layouts.0, layouts.1);
+            problem.types = ElementTypes::all_of(DType::BF16);
+            let spec = spec(name);
+            off_sectors(spec, &problem, [spec.tile.bm, spec.tile.bn].map(f64::from))
+        };
+        let name = "gemm_bf16_sm90_128x64_nt";
+        assert_eq!(part(name, 256, [1024, 1040]), 0.0);
+        assert_eq!(part(name, 256, [1032, 1032]), 1.0);
+        assert_eq!(part(name, 256, [1032, 1024]), 2.0 / 3.0);
+        assert_eq!(part(name, 256, [1024, 1032]), 1.0 / 3.0);
+        // A single row starts where the operand does, and threads fetch by themselves.
+        assert_eq!(part(name, 1, [1032, 1024]), 0.0);
+        assert_eq!(part("gemm_bf16_mma_64x64", 256, [1032, 1032]), 0.0);
+    }
+
+    #[test]
+    fn copies_take_as_many_accesses_as_the_start_of_rows_makes_them() {
+        for dtype in [DType::F32, DType::BF16] {
+            let size = dtype.size();
+            for (bytes, accesses) in [(4, 4.0), (8, 2.0), (2, 8.0), (12, 4.0), (6, 8.0)] {
+                if bytes % size != 0 {
+                    continue;
+                }
+                // Rows of B whose length is off 16 bytes by so many.
+                let columns = (512 + bytes) / size;
+                let mut problem = GemmProblem::row_major(256, columns, 64);
+                problem.types = ElementTypes::all_of(dtype);
+                let (problem, device) = (problem.folded().unwrap(), DeviceInfo::H200);
+                let plans = Plan::candidates(&problem, &device, Costs::built_in(&device));
+                let mut copies = 0;
+                for plan in plans {
+                    let moved = plan.repacks[1].map(|repack| Moved::of(&repack, &problem, 1.0));
+                    match moved {
+                        Some(moved) if moved.how == Move::Copy => {
+                            assert_eq!(moved.accesses, accesses, "{plan}");
+                            copies += 1;
+                        }
+                        Some(moved) => assert_eq!(moved.accesses, 1.0, "{plan}"),
+                        None => {}
+                    }
+                }
+                assert!(copies > 0, "{dtype}, {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_has_a_loop_of_its_own_for_one_matrix_of_whole_vectors() {
+        let problem = |m: usize, n: usize, k: usize| GemmProblem::row_major(m, n, k);
+        let plain = |name: &str, problem: &GemmProblem| is_plain(spec(name), problem);
+        // B along its lines: NN.
+        assert!(plain("gemv_axpy_m4", &problem(4, 512, 128)));
+        for (n, k) in [(512, 127), (511, 128), (510, 126)] {
+            assert!(!plain("gemv_axpy_m4", &problem(4, n, k)), "{n} {k}");
+        }
+        let mut batch = problem(4, 512, 128);
+        batch.batch_dims = [1, 1, 1, 2];
+        batch.a.batch_strides = [0, 0, 0, 4 * 128];
+        batch.b.batch_strides = [0, 0, 0, 128 * 512];
+        batch.d.batch_strides = [0, 0, 0, 4 * 512];
+        assert!(!plain("gemv_axpy_m4", &batch) && plain("ffma_64x64", &batch));
+        // B along k: NT.
+        let along_k = GemmProblem::new(
+            4,
+            511,
+            128,
+            OperandLayout::row_major(128),
+            OperandLayout::col_major(128),
+        );
+        assert!(plain("gemv_dot_m4", &along_k));
+        let gaps = GemmProblem::new(64, 64, 64, OperandLayout::strided(256, 2), OperandLayout::row_major(64));
+        assert!(!plain("ffma_unaligned_64x64", &gaps) && plain("ffma_unaligned_64x64", &problem(65, 67, 63)));
     }
 
     #[test]

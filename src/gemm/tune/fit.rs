@@ -304,6 +304,8 @@ impl Sweep {
             along_k: 0.0,
             ragged_us: 0.0,
             batch_us: 0.0,
+            general_us: 0.0,
+            general: 0.0,
             beside_us: 0.0,
             cut_us: 0.0,
             flow: 0.0,
@@ -324,11 +326,17 @@ impl Sweep {
     ///
     /// With `only`, the costs of the kernels for which it is true are fitted, and all others are held.
     pub fn fit(&self, start: &Costs, gpu: &str, only: Option<&dyn Fn(&str) -> bool>) -> Costs {
+        let measured = |row: &&Row| row.us.is_some();
+        let halves = [false, true].map(|half| self.rows.iter().filter(measured).any(|row| row.half == half));
+        let has_rows = |name: &str| {
+            let rows = self.rows.iter().filter(measured);
+            rows.map(|row| &self.kernels[row.kernel]).any(|kernel| kernel == name)
+        };
+        let fitted = |name: &str| only.is_none_or(|only| only(name)) && has_rows(name);
+        let start = &something_to_fit(start, halves.map(|half| half && only.is_none()), fitted);
         let mut values = self.values(start);
-        let stages = [false, true]
-            .into_iter()
-            .filter(|&half| self.rows.iter().any(|row| row.half == half));
-        for half in stages {
+        let stages = [false, true].into_iter().zip(halves).filter(|(_, any)| *any);
+        for (half, _) in stages {
             let moves = |parameter: Parameter| match (only, parameter.kernel()) {
                 (Some(only), Some(kernel)) => only(&self.kernels[kernel]),
                 (Some(_), None) => false,
@@ -385,6 +393,8 @@ enum Parameter {
     AlongK(usize),
     RaggedUs(usize),
     BatchUs(usize),
+    GeneralUs(usize),
+    General(usize),
     BesideUs(usize),
     CutUs(usize),
     Flow(usize),
@@ -410,6 +420,8 @@ impl Parameter {
                 Parameter::AlongK(kernel),
                 Parameter::RaggedUs(kernel),
                 Parameter::BatchUs(kernel),
+                Parameter::GeneralUs(kernel),
+                Parameter::General(kernel),
                 Parameter::CutUs(kernel),
                 Parameter::Flow(kernel),
             ]);
@@ -468,6 +480,8 @@ impl Parameter {
             Parameter::AlongK(kernel) => &mut values.kernels[kernel].along_k,
             Parameter::RaggedUs(kernel) => &mut values.kernels[kernel].ragged_us,
             Parameter::BatchUs(kernel) => &mut values.kernels[kernel].batch_us,
+            Parameter::GeneralUs(kernel) => &mut values.kernels[kernel].general_us,
+            Parameter::General(kernel) => &mut values.kernels[kernel].general,
             Parameter::BesideUs(kernel) => &mut values.kernels[kernel].beside_us,
             Parameter::CutUs(kernel) => &mut values.kernels[kernel].cut_us,
             Parameter::Flow(kernel) => &mut values.kernels[kernel].flow,
@@ -493,7 +507,11 @@ impl Parameter {
             | Parameter::RaggedUs(_) => (0.01, 30.0),
             Parameter::Flow(_) => (0.02, 1.0),
             Parameter::Curve(_) => (0.2, 3.0),
-            Parameter::BatchUs(_) | Parameter::BesideUs(_) | Parameter::CutUs(_) => (0.01, 30.0),
+            Parameter::GeneralUs(_)
+            | Parameter::General(_)
+            | Parameter::BatchUs(_)
+            | Parameter::BesideUs(_)
+            | Parameter::CutUs(_) => (0.01, 30.0),
             Parameter::ClusterRoom(..) => (0.3, 1.0),
             Parameter::Shared(..) | Parameter::ClusterUs(..) => (0.01, 20.0),
         };
@@ -531,6 +549,8 @@ impl Parameter {
             | Parameter::AlongK(kernel)
             | Parameter::RaggedUs(kernel)
             | Parameter::BatchUs(kernel)
+            | Parameter::GeneralUs(kernel)
+            | Parameter::General(kernel)
             | Parameter::BesideUs(kernel)
             | Parameter::Flow(kernel)
             | Parameter::Curve(kernel)
@@ -832,6 +852,47 @@ impl Figures {
     }
 }
 
+/// These costs with a guess in place of what is 0: by factors, nothing leads away from 0. Of the kernels of which `fitted` is true, and of
+/// what kernels for 32 bits and for 16 have in common, if that is fitted.
+fn something_to_fit(start: &Costs, shared: [bool; 2], fitted: impl Fn(&str) -> bool) -> Costs {
+    let mut costs = start.clone();
+    let both = [&mut costs.shared, &mut costs.shared_16];
+    let moving = both.into_iter().zip(shared).filter(|(_, moves)| *moves);
+    for (shared, _) in moving {
+        for (value, guess) in [
+            (&mut shared.l2, 2.0),
+            (&mut shared.far, 0.2),
+            (&mut shared.repack.access, 0.1),
+            (&mut shared.off_sectors, 0.1),
+            (&mut shared.l2_off_sectors, 0.1),
+            (&mut shared.exposed, 0.1),
+            (&mut shared.tail, 0.5),
+            (&mut shared.clusters.round_us, 1.0),
+            (&mut shared.clusters.sums_us, 0.5),
+            (&mut shared.memory_start_us, 0.5),
+        ] {
+            *value = if *value > 0.0 { *value } else { guess };
+        }
+    }
+    for (_, cost) in costs.kernels.iter_mut().filter(|(name, _)| fitted(name)) {
+        for (value, guess) in [
+            (&mut cost.single_elements, 0.01),
+            (&mut cost.batch_us, 0.2),
+            (&mut cost.general_us, 0.2),
+            (&mut cost.general, 0.05),
+            (&mut cost.edges, 0.05),
+            (&mut cost.crowd, 0.05),
+            (&mut cost.flow, 0.3),
+            (&mut cost.along_k, 0.03),
+            (&mut cost.beside_us, 0.1),
+            (&mut cost.cut_us, 0.2),
+        ] {
+            *value = if *value > 0.0 { *value } else { guess };
+        }
+    }
+    costs
+}
+
 /// Costs for every kernel of the table that a plan may be made with: those of `known`, and a guess for production kernels that
 /// have none yet. `holds` says how many blocks of a kernel a multiprocessor holds.
 pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
@@ -858,42 +919,13 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
             along_k: 0.0,
             ragged_us: 0.0,
             batch_us: 0.0,
+            general_us: 0.0,
+            general: 0.0,
             beside_us: 0.0,
             cut_us: 0.0,
             flow: 0.0,
             curve: 1.0,
         });
-    }
-    // From 0 nothing is fitted.
-    for shared in [&mut costs.shared, &mut costs.shared_16] {
-        for (value, guess) in [
-            (&mut shared.l2, 2.0),
-            (&mut shared.far, 0.2),
-            (&mut shared.repack.access, 0.1),
-            (&mut shared.off_sectors, 0.1),
-            (&mut shared.l2_off_sectors, 0.1),
-            (&mut shared.exposed, 0.1),
-            (&mut shared.tail, 0.5),
-            (&mut shared.clusters.round_us, 1.0),
-            (&mut shared.clusters.sums_us, 0.5),
-            (&mut shared.memory_start_us, 0.5),
-        ] {
-            *value = if *value > 0.0 { *value } else { guess };
-        }
-    }
-    for cost in costs.kernels.values_mut() {
-        for (value, guess) in [
-            (&mut cost.single_elements, 0.01),
-            (&mut cost.batch_us, 0.2),
-            (&mut cost.edges, 0.05),
-            (&mut cost.crowd, 0.05),
-            (&mut cost.flow, 0.3),
-            (&mut cost.along_k, 0.03),
-            (&mut cost.beside_us, 0.1),
-            (&mut cost.cut_us, 0.2),
-        ] {
-            *value = if *value > 0.0 { *value } else { guess };
-        }
     }
     // A GPU may hold fewer than the one that costs were fitted on.
     for (name, cost) in &mut costs.kernels {

@@ -49,6 +49,13 @@ pub struct KernelCost {
     pub ragged_us: f64,
     /// What a wave takes more, in µs, where there is a batch: a block first works out where its matrices are.
     pub batch_us: f64,
+    /// What operands take more to start, in µs, that the kernel has no loop of its own for: gaps between their elements; where lanes share
+    /// k, also a batch, or anything but whole vectors.
+    #[serde(default)]
+    pub general_us: f64,
+    /// The same as a part of the time of a tile.
+    #[serde(default)]
+    pub general: f64,
     /// What each block that shares a multiprocessor with others adds to the first wave, in µs: their first loads and their
     /// epilogues get in each other's way.
     pub beside_us: f64,
@@ -297,6 +304,8 @@ impl Costs {
             check(kernel, "crowd", cost.crowd, 0.0, LONGEST)?;
             check(kernel, "along_k", cost.along_k, 0.0, LONGEST)?;
             check(kernel, "ragged_us", cost.ragged_us, 0.0, LONGEST)?;
+            check(kernel, "general_us", cost.general_us, 0.0, LONGEST)?;
+            check(kernel, "general", cost.general, 0.0, LONGEST)?;
             check(kernel, "batch_us", cost.batch_us, 0.0, LONGEST)?;
             check(kernel, "beside_us", cost.beside_us, 0.0, LONGEST)?;
             check(kernel, "cut_us", cost.cut_us, 0.0, LONGEST)?;
