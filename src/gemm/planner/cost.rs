@@ -133,11 +133,10 @@ fn slab_fill(spec: &KernelSpec, k: usize) -> f64 {
     }
 }
 
-/// The part of what blocks fetch of A and B that lies in rows which start off sectors, of which TMA asks for two halves: 1 if both
-/// operands do. `lines` are those that a block fetches of each.
-fn off_sectors(spec: &KernelSpec, problem: &GemmProblem, lines: [f64; 2]) -> f64 {
+/// Whether the rows of A and of B start off sectors, of which TMA asks for two halves then: 1 where they do. 0 where threads fetch.
+fn off_sectors(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
     if spec.tma_boxes.is_none() {
-        return 0.0;
+        return [0.0; 2];
     }
     let off = |operand: &OperandLayout, rows: usize, cols: usize| {
         // A single row starts where the operand does.
@@ -148,11 +147,10 @@ fn off_sectors(spec: &KernelSpec, problem: &GemmProblem, lines: [f64; 2]) -> f64
         let bytes = (pitch.unsigned_abs() as usize).wrapping_mul(problem.dtype().size());
         f64::from(u8::from(count > 1 && !bytes.is_multiple_of(SECTOR_BYTES)))
     };
-    let [a, b] = [
+    [
         off(&problem.a, problem.m, problem.k),
         off(&problem.b, problem.k, problem.n),
-    ];
-    (lines[0] * a + lines[1] * b) / (lines[0] + lines[1])
+    ]
 }
 
 /// Bytes that aligned transpositions read and write at once.
@@ -284,8 +282,10 @@ pub struct Work {
     l2_us: f64,
     /// The same of what a multiprocessor fetches on average.
     l2_average_us: f64,
-    /// The part of what is fetched of A and B in rows off sectors, where TMA does it.
+    /// The part of what blocks fetch of A and B in rows off sectors, where TMA does it.
     off_sectors: f64,
+    /// What such operands take at the datasheet's bandwidth, in µs.
+    off_sectors_us: f64,
     /// The part of its tiles that D has, where its rows start off 16 bytes; 0 where they do not.
     ragged: f64,
     /// Whether the operands are not what the kernel has a loop of its own for.
@@ -352,6 +352,10 @@ impl Work {
         let far_bytes = problem.dtype().size() as f64
             * (elements(&problem.a, problem.m, problem.k) * again(tiles_n)
                 + elements(&problem.b, problem.k, problem.n) * again(tiles_m));
+        let off = off_sectors(spec, problem);
+        let off_bytes = problem.dtype().size() as f64
+            * (elements(&problem.a, problem.m, problem.k) * off[0]
+                + elements(&problem.b, problem.k, problem.n) * off[1]);
         // GB/s to bytes/µs: 1e3.
         let bytes_per_us = device.memory_gbps as f64 * 1e3;
         Work {
@@ -370,7 +374,8 @@ impl Work {
             far_us: far_bytes / bytes_per_us,
             l2_us: slice_bytes * blocks_of_one / l2_bytes_per_us,
             l2_average_us: slice_bytes * blocks as f64 / f64::from(multiprocessors) / l2_bytes_per_us,
-            off_sectors: off_sectors(spec, problem, lines),
+            off_sectors: (lines[0] * off[0] + lines[1] * off[1]) / (lines[0] + lines[1]),
+            off_sectors_us: off_bytes / bytes_per_us,
             ragged: match problem.accesses().d {
                 Access::RowVector => 0.0,
                 _ => filled(spec, problem).iter().product(),
@@ -459,7 +464,7 @@ impl Work {
         };
         let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
         let memory_us = shared.memory_start_us
-            + (self.memory_us * (1.0 + shared.off_sectors * self.off_sectors) + shared.far * self.far_us) / bandwidth;
+            + (self.memory_us + shared.off_sectors * self.off_sectors_us + shared.far * self.far_us) / bandwidth;
         let handed_on = 1.0 - 1.0 / f64::from(split_k);
         let sums_us = shared.clusters.sums_us * self.large_tiles * beside * handed_on;
         let (cut_us, round_us) = match split_k {
@@ -616,55 +621,51 @@ mod tests {
     }
 
     #[test]
-    fn rows_off_sectors_count_by_the_lines_of_the_tile_where_tma_fetches_them() {
-        // Rows of `pitch` numbers of 16 bits, along k both.
-        let part = |name: &str, m: usize, pitches: [usize; 2]| {
-            let [a, b] = pitches;
-            let layouts = (OperandLayout::row_major(a), OperandLayout::col_major(b));
-            let mut problem = GemmProblem::new(m, 512, 1024, layouts.0, layouts.1);
+    fn rows_off_sectors_count_where_tma_fetches_them() {
+        let mut rng = StdRng::seed_from_u64(13);
+        for _ in 0..2000 {
+            // Rows along k of any multiple of 16 bytes, as TMA takes them.
+            let mut pitch = || 8 * rng.random_range(8..200usize);
+            let [a, b] = [pitch(), pitch()];
+            let m = rng.random_range(1..5);
+            let mut problem = GemmProblem::new(m, 512, 64, OperandLayout::row_major(a), OperandLayout::col_major(b));
             problem.types = ElementTypes::all_of(DType::BF16);
-            let spec = spec(name);
-            off_sectors(spec, &problem, [spec.tile.bm, spec.tile.bn].map(f64::from))
-        };
-        let name = "gemm_bf16_sm90_128x64_nt";
-        assert_eq!(part(name, 256, [1024, 1040]), 0.0);
-        assert_eq!(part(name, 256, [1032, 1032]), 1.0);
-        assert_eq!(part(name, 256, [1032, 1024]), 2.0 / 3.0);
-        assert_eq!(part(name, 256, [1024, 1032]), 1.0 / 3.0);
-        // A single row starts where the operand does, and threads fetch by themselves.
-        assert_eq!(part(name, 1, [1032, 1024]), 0.0);
-        assert_eq!(part("gemm_bf16_mma_64x64", 256, [1032, 1032]), 0.0);
+            let off = |pitch: usize| f64::from(u8::from(!(2 * pitch).is_multiple_of(SECTOR_BYTES)));
+            // A single row starts where the operand does.
+            let wanted = [if m > 1 { off(a) } else { 0.0 }, off(b)];
+            assert_eq!(
+                off_sectors(spec("gemm_bf16_sm90_128x64_nt"), &problem),
+                wanted,
+                "{a} {b}"
+            );
+            assert_eq!(off_sectors(spec("gemm_bf16_mma_64x64"), &problem), [0.0; 2]);
+        }
     }
 
     #[test]
     fn copies_take_as_many_accesses_as_the_start_of_rows_makes_them() {
-        for dtype in [DType::F32, DType::BF16] {
-            let size = dtype.size();
-            for (bytes, accesses) in [(4, 4.0), (8, 2.0), (2, 8.0), (12, 4.0), (6, 8.0)] {
-                if bytes % size != 0 {
-                    continue;
-                }
-                // Rows of B whose length is off 16 bytes by so many.
-                let columns = (512 + bytes) / size;
-                let mut problem = GemmProblem::row_major(256, columns, 64);
-                problem.types = ElementTypes::all_of(dtype);
-                let (problem, device) = (problem.folded().unwrap(), DeviceInfo::H200);
-                let plans = Plan::candidates(&problem, &device, Costs::built_in(&device));
-                let mut copies = 0;
-                for plan in plans {
-                    let moved = plan.repacks[1].map(|repack| Moved::of(&repack, &problem, 1.0));
-                    match moved {
-                        Some(moved) if moved.how == Move::Copy => {
-                            assert_eq!(moved.accesses, accesses, "{plan}");
-                            copies += 1;
-                        }
-                        Some(moved) => assert_eq!(moved.accesses, 1.0, "{plan}"),
-                        None => {}
+        let (mut rng, device) = (StdRng::seed_from_u64(14), DeviceInfo::H200);
+        let mut copies = [0; 4];
+        for _ in 0..300 {
+            let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3)];
+            let columns = rng.random_range(20..700usize);
+            let mut problem = GemmProblem::row_major(rng.random_range(1..300), columns, rng.random_range(20..300));
+            problem.types = ElementTypes::all_of(dtype);
+            let problem = problem.folded().unwrap();
+            // Rows of B start on this many bytes.
+            let width = (1 << (columns * dtype.size()).trailing_zeros()).min(WIDEST);
+            for plan in Plan::candidates(&problem, &device, Costs::built_in(&device)) {
+                match plan.repacks[1].map(|repack| Moved::of(&repack, &problem, 1.0)) {
+                    Some(moved) if moved.how == Move::Copy => {
+                        assert_eq!(moved.accesses, (WIDEST / width) as f64, "{plan}");
+                        copies[width.ilog2() as usize - 1] += 1;
                     }
+                    Some(moved) => assert_eq!(moved.accesses, 1.0, "{plan}"),
+                    None => {}
                 }
-                assert!(copies > 0, "{dtype}, {bytes}");
             }
         }
+        assert!(copies[..3].iter().all(|&count| count > 50), "{copies:?}");
     }
 
     #[test]

@@ -55,8 +55,8 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
     l2: 1.02,
     memory_start_us: 1.48,
     far: 0.561,
-    off_sectors: 0.489,
-    l2_off_sectors: 0.123,
+    off_sectors: 0.137,
+    l2_off_sectors: 2.18,
     exposed: 0.248,
     tail: 0.606,
     clusters: ClusterCosts {
@@ -67,11 +67,11 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
     },
     stream_k: StreamKCosts { finish: 0.307, piece: 0.0156, straddle: 0.555 },
     repack: RepackCosts {
-        copy: MoveCost { start_us: 1.19, bandwidth: 0.971 },
-        transpose: MoveCost { start_us: 1.79, bandwidth: 0.78 },
+        copy: MoveCost { start_us: 1.2, bandwidth: 0.991 },
+        transpose: MoveCost { start_us: 1.8, bandwidth: 0.784 },
         transpose_unaligned: MoveCost { start_us: 2.34, bandwidth: 0.574 },
-        gaps: 0.587,
-        access: 0.178,
+        gaps: 0.588,
+        access: 0.186,
     },
 };
 

@@ -94,7 +94,7 @@ pub struct SharedCosts {
     /// What operands whose rows start off sectors take more of memory's time where TMA fetches them, as a part.
     #[serde(default)]
     pub off_sectors: f64,
-    /// The same of the L2's time.
+    /// The same of the L2's time, by the part that is fetched of such operands.
     #[serde(default)]
     pub l2_off_sectors: f64,
     /// Of arithmetic, memory and L2, the part of the shorter times that is not hidden behind the longest.
