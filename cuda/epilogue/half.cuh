@@ -228,6 +228,33 @@ struct HalfEpilogue {
         d.store(d.place(row, col), x[0]);
     }
 
+    // The whole epilogue of columns `col`, which is even, to `col + 3` of a row, which is inside.
+    __device__ __forceinline__ void store_vector(const GemmArgs& args, int row, int col, float4 acc) const {
+        float x[kVector] = {scalars.scale(acc.x), scalars.scale(acc.y), scalars.scale(acc.z), scalars.scale(acc.w)};
+        const int left = args.n - col;
+        // act(x[i], its element of `operand`), for those inside.
+        const auto each = [&](const Elements<TYPE>& operand, int64_t at, const auto& act) {
+#pragma unroll
+            for (int i = 0; i < kVector; i += 2) {
+                const float2 pair = operand.load_pair(at + i * operand.col_stride, left - i);
+                act(x[i], pair.x);
+                act(x[i + 1], pair.y);
+            }
+        };
+        if (c.data != nullptr) {
+            each(c, c.place(row, col), [&](float& value, float old) { value = fmaf(scalars.beta, old, value); });
+        }
+        if (bias.data != nullptr) each(bias, col * bias.col_stride, [](float& value, float more) { value += more; });
+        if (args.activation != kIdentity) activate_quickly(args.activation, x);
+        if (residual.data != nullptr) {
+            const int64_t at = residual.place(row, col);
+            if (args.combine == kMultiply) each(residual, at, [](float& value, float by) { value *= by; });
+            else each(residual, at, [](float& value, float more) { value += more; });
+        }
+#pragma unroll
+        for (int i = 0; i < kVector; i += 2) d.store_pair(d.place(row, col) + i, left - i, x[i], x[i + 1]);
+    }
+
     // Columns `col`, which is even, and the next one, both inside, as one element: where columns are gated.
     __device__ __forceinline__ void store_gated(const GemmArgs& args, int row, int col, float gate, float up) const {
         float x[1] = {scalars.scale(gate)};

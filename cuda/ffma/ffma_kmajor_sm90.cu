@@ -126,7 +126,7 @@ struct KMajor {
         } else {
             if (number > 0) return false;
             work = {0, 0, static_cast<int>(blockIdx.x) * BN, 0, (args.k - 1) / BK + 1};   // simplest, without a division
-            if (grid.tiles_m > 1 || args.batch > 1 || args.split_k > 1) {
+            if (grid.tiles_m > 1 || args.batch > 1 || args.split_k > 1 || gridDim.y > 1) {
                 const WorkUnit unit = work_unit<BM, BN>(args, grid, blockIdx.x);
                 work = {unit.batch, unit.row, unit.col, unit.k_begin, (unit.k_end - unit.k_begin + BK - 1) / BK};
             }

@@ -4,6 +4,7 @@
 
 #include "../epilogue/epilogue.cuh"
 #include "../ptx/cluster.cuh"
+#include "../scheduler/slices.cuh"
 
 namespace thin {
 
@@ -31,7 +32,7 @@ using Thin = ThinOf<float>;
 
 // Where a block works: slices of k count first, then tiles along the vectors, which share lines in the L2, then lines.
 struct ThinUnit {
-    int batch, line, vector, slice;
+    int batch, line, vector, slice;   // the matrix of the batch (or of the slices); the slice in the cluster
 
     template <int VECTORS, int LINES, bool SWAPPED>
     static __device__ __forceinline__ ThinUnit of(const GemmArgs& args) {
@@ -42,8 +43,9 @@ struct ThinUnit {
         ThinUnit unit;
         unit.slice = blockIdx.x - tile * args.split_k;
         unit.vector = (tile - strip * vector_blocks) * VECTORS;
-        unit.batch = strip / line_blocks;
-        unit.line = (strip - unit.batch * line_blocks) * LINES;
+        const int matrix = strip / line_blocks;
+        unit.batch = matrix + slice_apart();
+        unit.line = (strip - matrix * line_blocks) * LINES;
         return unit;
     }
 };

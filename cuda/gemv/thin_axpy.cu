@@ -48,8 +48,7 @@ struct Axpy {
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
         const ThinUnit unit = ThinUnit::of<M, kLines, SWAPPED>(args);
         const Thin thin = Thin::of<SWAPPED>(args, unit.batch);
-        const int k_begin = unit.slice * args.k_slice;
-        const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
+        const int k_begin = slice_begin(args, unit.slice), k_end = slice_end(args, k_begin);
         const int vector = lane / kSteps, step = lane % kSteps;   // which element of the vectors this lane fetches first
         const bool whole = thin.lines - unit.line >= kLines;
         const int lines_left = thin.lines - unit.line - lane, vectors_left = thin.count - unit.vector - vector;

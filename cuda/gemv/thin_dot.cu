@@ -47,8 +47,7 @@ struct Dot {
         Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
         const ThinUnit unit = ThinUnit::of<M, kLines, SWAPPED>(args);
         const Thin thin = Thin::of<SWAPPED>(args, unit.batch);
-        const int k_begin = unit.slice * args.k_slice;
-        const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
+        const int k_begin = slice_begin(args, unit.slice), k_end = slice_end(args, k_begin);
         const int lines = min(kLines, thin.lines - unit.line), vectors = min(M, thin.count - unit.vector);
         const float* matrix = thin.matrix + unit.line * thin.line_stride;
         const float* from_vectors = thin.vectors + unit.vector * thin.vector_stride;

@@ -2,11 +2,12 @@
 //
 // A tile is TILE_R rows of one operand, R, by TILE_S rows of the other, S: A and B, or, where the kernel computes Dᵀ (SWAPPED), B
 // and A. A cluster takes a unit at a time: CLUSTER_R tiles along R by CLUSTER_S along S, one a block. Where CUT says so, its blocks
-// are several times as many, and k is cut into as many slices; STEP_K is the k of a stage.
+// are several times as many, and k is cut into as many slices, or a second kernel adds up slices; STEP_K is the k of a stage.
 #pragma once
 
 #include "../abi/gemm_args.cuh"
 #include "../ptx/cluster.cuh"
+#include "slices.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -29,15 +30,14 @@ struct ClusterTiles {
         units_s = (tiles_s + CLUSTER_S - 1) / CLUSTER_S;
         group = min(max(args.group_m, 1), units_r);
         units = units_r * units_s * args.batch;
-        const int blocks = static_cast<int>(ptx::cluster_size());
         rank = static_cast<int>(ptx::cluster_rank());
         unit = static_cast<int>(ptx::cluster_index());
         step = static_cast<int>(ptx::cluster_count());
         k_begin = 0;
         k_end = args.k;
-        if (CUT && blocks > kUnit) {
-            k_begin = min(slice() * args.k_slice, args.k);
-            k_end = min(k_begin + args.k_slice, args.k);
+        if (CUT) {   // a cluster may have more blocks than k has slices
+            k_begin = min(slice_begin(args, slice()), args.k);
+            k_end = slice_end(args, k_begin);
         }
     }
     // Which tile of the unit is this block's, and which slice of k.
@@ -49,17 +49,17 @@ struct ClusterTiles {
     __device__ __forceinline__ void next() { unit += step; }
     __device__ __forceinline__ int stages() const { return (k_end - k_begin + STEP_K - 1) / STEP_K; }
 
-    // First row of R and S of this block's tile, and the matrix of the batch.
+    // First row of R and S of this block's tile, and the matrix of the batch (or of the slices).
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
         if (units_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
-            batch = 0;
+            batch = CUT ? slice_apart() : 0;
             row_r = (unit * CLUSTER_R + (CLUSTER_R > 1 ? along_r() : 0)) * TILE_R;
             row_s = (CLUSTER_S > 1 ? along_s() : 0) * TILE_S;
             return;
         }
-        const int per_matrix = units_r * units_s;
-        batch = unit / per_matrix;
-        const int index = unit - batch * per_matrix;
+        const int per_matrix = units_r * units_s, matrix = unit / per_matrix;
+        batch = matrix + (CUT ? slice_apart() : 0);
+        const int index = unit - matrix * per_matrix;
         const int per_group = group * units_s;
         const int first = index / per_group * group;
         const int height = min(group, units_r - first);

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "../abi/gemm_args.cuh"
+#include "slices.cuh"
 
 struct WorkUnit {
-    int batch, row, col;       // the matrix of the batch, the first row and column of the tile
+    int batch, row, col;       // the matrix of the batch (or of the slices), the first row and column of the tile
     int k_begin, k_end;        // the slice of k
-    int slice;                 // its number
+    int slice;                 // its number in the cluster
     int tile;                  // the number of the tile over the whole batch
 };
 
@@ -30,8 +31,9 @@ __device__ __forceinline__ WorkUnit work_unit(const GemmArgs& args, TileGrid gri
     work.slice = unit % args.split_k;
     work.tile = unit / args.split_k;
     const int tiles = grid.tiles_m * grid.tiles_n;
-    work.batch = work.tile / tiles;
-    const int tile = work.tile - work.batch * tiles;
+    const int matrix = work.tile / tiles;
+    work.batch = matrix + slice_apart();
+    const int tile = work.tile - matrix * tiles;
     const int band_tiles = args.group_m * grid.tiles_n;
     const int band = tile / band_tiles;
     const int first_m = band * args.group_m;
@@ -40,7 +42,7 @@ __device__ __forceinline__ WorkUnit work_unit(const GemmArgs& args, TileGrid gri
     const int tile_n = in_band / band_rows;
     work.row = (first_m + in_band - tile_n * band_rows) * BM;
     work.col = tile_n * BN;
-    work.k_begin = work.slice * args.k_slice;
-    work.k_end = args.split_k == 1 ? args.k : min(args.k, work.k_begin + args.k_slice);
+    work.k_begin = slice_begin(args, work.slice);
+    work.k_end = slice_end(args, work.k_begin);
     return work;
 }

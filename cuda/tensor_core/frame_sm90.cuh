@@ -18,7 +18,7 @@
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
 //   pair kernels    clusters of 2; blocks a multiple of 2, any number (persistent): min(units, multiprocessors / 2) · 2
 //   others          split_k 1: clusters of 1, any number of blocks; split_k > 1: clusters of split_k and exactly one
-//                   cluster a tile
+//                   cluster a tile; or slices along y of the grid (scheduler/slices.cuh)
 // Tensor maps. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
 // stride is 0; args.batch_dims[0] must be 1), 128-byte swizzle, zero fill, box 32 floats wide by
 //   R: BM rows if K-major, 32 (of k) if MN-major        S: BN / MULTICAST rows if K-major, 32 (of k) if MN-major

@@ -44,7 +44,7 @@
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
 //   pair kernels    clusters of 2, any number of them
 //   others          split_k 1: clusters of 1, any number; split_k 2 to 6 or 8: clusters of split_k and exactly one a tile; not
-//                   where two blocks of two warpgroups share a multiprocessor
+//                   where two blocks of two warpgroups share a multiprocessor. Or slices along y of the grid (scheduler/slices.cuh)
 // Tensor maps of A and B. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
 // stride is 0; args.batch_dims[0] must be 1), 128-byte swizzle, zero fill, box 64 elements wide by
 //   R: BM rows if K-major, 64 (of k) if MN-major        S: BN / PAIR rows if K-major, 64 (of k) if MN-major
@@ -64,6 +64,7 @@
 #include "../ptx/machine.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/wgmma_half.cuh"
+#include "../scheduler/slices.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -188,28 +189,29 @@ struct Work {
         step = static_cast<int>(ptx::cluster_count());
         k_begin = 0;
         k_end = args.k;
-        if (cut()) {
-            k_begin = min(rank * args.k_slice, args.k);
-            k_end = min(k_begin + args.k_slice, args.k);
+        if (CONFIG::PAIR == 1) {   // a cluster may have more blocks than k has slices
+            k_begin = min(slice_begin(args, cut() ? rank : 0), args.k);
+            k_end = slice_end(args, k_begin);
         }
     }
     // Whether the blocks of the cluster have slices of k; the plan gave each cluster exactly one tile then.
     static __device__ __forceinline__ bool cut() { return CONFIG::CUTS && ptx::cluster_size() > 1; }
+    static __device__ __forceinline__ int apart() { return CONFIG::PAIR == 1 ? slice_apart() : 0; }
     __device__ __forceinline__ bool more() const { return unit < units; }
     __device__ __forceinline__ void next() { unit += step; }
     __device__ __forceinline__ int stages() const { return (k_end - k_begin + BK - 1) / BK; }
 
-    // First row of R and S of this block's tile, and the matrix of the batch.
+    // First row of R and S of this block's tile, and the matrix of the batch (or of the slices).
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
         if (tiles_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
-            batch = 0;
+            batch = apart();
             row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::ROWS;
             row_s = 0;
             return;
         }
-        const int per_matrix = units_r * tiles_s;
-        batch = unit / per_matrix;
-        const int index = unit - batch * per_matrix;
+        const int per_matrix = units_r * tiles_s, matrix = unit / per_matrix;
+        batch = matrix + apart();
+        const int index = unit - matrix * per_matrix;
         const int per_group = group * tiles_s;
         const int first = index / per_group * group;
         const int height = min(group, units_r - first);
