@@ -19,6 +19,7 @@ use kernels::ptx::Target;
 use kernels::{attention, attention_step, gemm, ptx, rowwise, transpositions};
 use ptx_emulator::{Kind, Module, Report, Schedule};
 use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -130,11 +131,13 @@ fn products(target: Target) {
                 tally.complain(format!("{}: no problem suits it", spec.name));
                 break;
             };
-            // k whole, and one of the ways to cut it.
+            // k whole, one of the ways to cut it, and one that takes a second kernel.
             let mut picks = vec![0];
             if plans.len() > 1 {
                 picks.push(rng.random_range(1..plans.len()));
             }
+            let apart = plans.iter().enumerate().filter(|(_, plan)| plan.reduction().is_some());
+            picks.extend(apart.map(|(at, _)| at).choose(&mut rng));
             for pick in picks {
                 let case = gemm::Case::new(plans[pick], target, device, offset, rng.next_u64());
                 let first = match case.check(Schedule::drawn(rng.next_u64())) {

@@ -191,6 +191,9 @@ pub struct KernelSpec {
     pub fused: bool,
     /// How it can cut k.
     pub split_k: SplitK,
+    /// Whether it can compute slices of k like matrices of a batch, for a second kernel to add up:
+    /// [`parallel`](crate::gemm::schedule::parallel).
+    pub parallel_split_k: bool,
     /// Partial sums that a block makes of the products of an output, k whole: groups of warps, lanes or registers add theirs
     /// apart. 1: all products of an output are added one after the other.
     pub partial_sums: u32,

@@ -5,6 +5,8 @@ use crate::gemm::operands::{Access, DType, OperandLayout, Operands, MAX_BATCH_DI
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::planner::prepare::Repack;
 use crate::gemm::problem::{Activation, Combine};
+use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::parallel;
 use crate::gemm::schedule::work_queue::COUNTER_BYTES;
 
 /// One operand as a kernel sees it. See `gemm_args.cuh` for the meaning of each field.
@@ -191,6 +193,52 @@ impl Plan {
     /// The argument of the kernel: this plan with addresses and scalars. The workspace comes after the ticket and
     /// [`COUNTER_BYTES`] bytes of counters. Pure, so that it can be checked anywhere; a launch adds its epoch.
     pub fn args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
+        let args = self.all_args(at, alpha, beta, workspace);
+        match self.cut {
+            Cut::Parallel(slices) => self.args_of_slices(args, slices),
+            _ => args,
+        }
+    }
+
+    /// The argument of the kernel that adds up slices of k, where there is one ([`Plan::reduction`]).
+    pub fn reduction_args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
+        self.all_args(at, alpha, beta, workspace)
+    }
+
+    /// Slices instead of the product: sums in the workspace, each slice a matrix of them, and no epilogue.
+    fn args_of_slices(&self, args: GemmArgs, slices: u32) -> GemmArgs {
+        let [m, pitch] = [self.problem.m, parallel::pitch(self.problem.n)].map(|size| size as i64);
+        let without_batch = |operand: GemmOperand| GemmOperand {
+            batch_stride: [0; MAX_BATCH_DIMS],
+            ..operand
+        };
+        GemmArgs {
+            a: without_batch(args.a),
+            b: without_batch(args.b),
+            c: GemmOperand::ABSENT,
+            d: GemmOperand {
+                data: args.workspace,
+                row_stride: pitch,
+                col_stride: 1,
+                batch_stride: [0, 0, 0, m * pitch],
+            },
+            residual: GemmOperand::ABSENT,
+            bias: 0,
+            workspace: 0,
+            batch_dims: [1, 1, 1, slices as i32],
+            split_k: 1,
+            d_access: Access::RowVector,
+            activation: Activation::Identity,
+            alpha: 1.0,
+            beta: 0.0,
+            alpha_at: 0,
+            beta_at: 0,
+            d_type: DType::F32,
+            ..args
+        }
+    }
+
+    fn all_args(&self, at: &Addresses, alpha: f32, beta: f32, workspace: u64) -> GemmArgs {
         let problem = &self.problem;
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let (accesses, types) = (problem.accesses(), problem.types);
@@ -263,7 +311,6 @@ mod tests {
     use super::*;
     use crate::gemm::kernel::table::TABLE;
     use crate::gemm::problem::GemmProblem;
-    use crate::gemm::schedule::cut::Cut;
     use crate::gemm::schedule::stream_k::StreamK;
 
     #[test]
@@ -322,6 +369,19 @@ mod tests {
         assert_eq!((streamed.split_k, streamed.k_slice), (1, 9));
         assert_eq!((args.alpha, args.beta), (0.5, 2.0));
         assert_eq!((args.alpha_at, args.beta_at), (0, 0), "the values count");
+        let apart = Plan {
+            cut: Cut::Parallel(2),
+            ..plan
+        };
+        let slices = apart.args(&at, 0.5, 2.0, 0x7000);
+        assert_eq!((slices.d.data, slices.d.row_stride), (0x7000, 8));
+        assert_eq!(
+            (slices.d.batch_stride, slices.batch_dims),
+            ([0, 0, 0, 5 * 8], [1, 1, 1, 2])
+        );
+        assert_eq!((slices.split_k, slices.k_slice, slices.d_type), (1, 5, DType::F32));
+        assert_eq!((slices.alpha, slices.beta, slices.bias), (1.0, 0.0, 0));
+        assert_eq!(apart.reduction_args(&at, 0.5, 2.0, 0x7000), args);
         problem.epilogue.device_scalars = true;
         let with = |problem: GemmProblem| Plan {
             problem: problem.folded().unwrap(),

@@ -35,7 +35,7 @@ pub(crate) struct Launched {
     pub left_out: bool,
     /// The graph's node; of one that was left out, the node before its place.
     pub node: sys::CUgraphNode,
-    /// What was launched: nothing is repacked.
+    /// What was launched: one kernel.
     pub plan: Plan,
     /// Where its operands are.
     pub at: Addresses,
@@ -79,7 +79,7 @@ impl Launched {
         const SMALL_KERNEL_US: f64 = 1.5;
         let name = self.plan.by_name.then_some(self.plan.kernel.name);
         let plan = cache::plan(context, problem, name, false)?;
-        let plan = match !plan.is_repacked() && plan.workspace_bytes <= self.plan.workspace_bytes {
+        let plan = match plan.is_one_kernel() && plan.workspace_bytes <= self.plan.workspace_bytes {
             true => Some(plan),
             false => plan.without_workspace(context.info(), costs(context), |plan| usable(plan, context))?,
         };

@@ -7,6 +7,7 @@ use super::workspace::{Keeper, Workspace};
 use crate::device::{capture_of, clusters_of, early_start, early_starts, CurrentContext, Function};
 use crate::error::{Error, Result};
 use crate::gemm::planner::plan::Plan;
+use crate::gemm::schedule::parallel::{self, Reduction};
 use crate::gemm::tune::calibrated::costs;
 use crate::transpose;
 use cudarc::driver::sys;
@@ -95,7 +96,7 @@ unsafe fn launch_in(
         }
     }
     let kernel = plan.kernel;
-    let is_one_kernel = !plan.is_repacked() && !workspace.is_for_once();
+    let is_one_kernel = plan.is_one_kernel() && !workspace.is_for_once();
     let noted = is_one_kernel.then(journal::next).flatten();
     let note = |number: usize, left_out: bool| {
         let last = capture_of(stream).ok().flatten().and_then(|capturing| capturing.last);
@@ -143,10 +144,48 @@ unsafe fn launch_in(
     if let Some((number, _)) = noted {
         note(number, false);
     }
-    Ok(())
+    match plan.reduction() {
+        Some(reduction) => {
+            let args = plan.reduction_args(&here, alpha, beta, workspace.address);
+            // SAFETY: as the caller vouches; the workspace holds the sums of the kernel that was just queued.
+            unsafe { add_slices(&reduction, args, context, stream) }
+        }
+        None => Ok(()),
+    }
 }
 
-/// Makes a kernel of a graph, one that has not been made ready to run, the launch of `plan`, which repacks nothing.
+/// Queues the kernel that adds up slices of k behind the one that computes them.
+///
+/// # Safety
+///
+/// As [`launch`]; the workspace in `args` holds the sums when the stream comes to this.
+unsafe fn add_slices(
+    reduction: &Reduction,
+    mut args: GemmArgs,
+    context: &CurrentContext,
+    stream: sys::CUstream,
+) -> Result<()> {
+    let function = context.function(parallel::FILE, reduction.name, 0)?;
+    let mut attributes = [early_start()];
+    let config = sys::CUlaunchConfig {
+        gridDimX: reduction.blocks,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: reduction.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream,
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: u32::from(early_starts(context.info())),
+    };
+    let mut parameters = [std::ptr::from_mut(&mut args).cast::<c_void>()];
+    // SAFETY: this is the kernel's parameter, by value, which the driver copies before it returns. The rest the caller vouches for.
+    unsafe { sys::cuLaunchKernelEx(&config, function.handle(), parameters.as_mut_ptr(), null_mut()).result() }
+        .map_err(|e| Error::driver("adding up slices of a product", e))
+}
+
+/// Makes a kernel of a graph, one that has not been made ready to run, the launch of `plan`, which is one kernel.
 ///
 /// # Safety
 ///

@@ -131,7 +131,8 @@ pub(crate) fn shows_addresses() -> bool {
 
 impl Plan {
     /// What TMA has to know of A, B and D, for a kernel that reads A and B through it. One that stores D through it does so where
-    /// D has the type of its factors, and rows that start on 16 bytes and are whole vectors; elsewhere the third map is A's, which nobody looks at.
+    /// D has the type of its factors, and rows that start on 16 bytes and are whole vectors; elsewhere, and where sums are all that it
+    /// stores, the third map is A's, which nobody looks at.
     pub fn tensor_maps(&self, at: &Addresses) -> Option<[TensorMap; 3]> {
         let [box_a, box_b] = self.kernel.tma_boxes?;
         let problem = &self.problem;
@@ -159,7 +160,10 @@ impl Plan {
         let b = map(&problem.b, accesses.b, types.b, sizes[1], at.operands.b, box_b);
         let d = match self.kernel.d_box {
             Some(box_d)
-                if types.d == types.a && accesses.d == Access::RowVector && problem.n.is_multiple_of(WHOLE_ROWS) =>
+                if self.reduction().is_none()
+                    && types.d == types.a
+                    && accesses.d == Access::RowVector
+                    && problem.n.is_multiple_of(WHOLE_ROWS) =>
             {
                 map(&problem.d, accesses.d, types.d, sizes[2], at.operands.d, box_d)
             }

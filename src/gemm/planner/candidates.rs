@@ -9,6 +9,7 @@ use crate::gemm::kernel::spec::{Arithmetic, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::problem::{FoldedProblem, GemmProblem, Precision};
 use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::parallel;
 use crate::gemm::schedule::stream_k::StreamK;
 
 /// Sums of so few products err by little but what each product loses, and there the three TF32 products of split operands
@@ -55,14 +56,20 @@ impl Plan {
         costs: &'a Costs,
     ) -> impl Iterator<Item = Plan> + 'a {
         let device = *device;
+        let sms = device.sm_count.max(1);
         let (mut clusters, mut stream): (&[u32], _) = (&[], None);
         let units = spec.units(&problem);
         let steps = problem.k.div_ceil(spec.tile.bk as usize);
         match spec.split_k {
             SplitK::Cluster if device.has_clusters() => clusters = &CLUSTER_SPLITS,
-            SplitK::StreamK => stream = Some(StreamK::ways(units, steps, device.sm_count.max(1))),
+            SplitK::StreamK => stream = Some(StreamK::ways(units, steps, sms)),
             SplitK::Cluster | SplitK::Never | SplitK::WorkQueue(_) => {}
         }
+        let apart = spec
+            .parallel_split_k
+            .then(|| parallel::ways(&problem, units, spec.tile.bk, sms))
+            .into_iter()
+            .flatten();
         let clusters = clusters.iter().copied().filter(move |&cut| {
             // A cut pays where multiprocessors would have nothing to do, and has to leave every slice something.
             let whole = steps.div_ceil(cut as usize) * (cut as usize - 1) < steps;
@@ -70,6 +77,7 @@ impl Plan {
         });
         std::iter::once(spec.work_queue(&problem, &device).map_or(Cut::Whole, Cut::WorkQueue))
             .chain(clusters.map(Cut::Cluster))
+            .chain(apart.map(Cut::Parallel))
             .chain(stream.into_iter().flatten().map(Cut::StreamK))
             .map(move |cut| Plan::with(spec, problem, repacks, &device, costs, cut))
     }

@@ -8,6 +8,7 @@ use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
 use crate::gemm::operands::{Access, OperandLayout};
 use crate::gemm::problem::GemmProblem;
 use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::parallel;
 
 #[cfg(doc)]
 use crate::gemm::kernel::costs::Costs;
@@ -298,6 +299,8 @@ pub struct Work {
     pairs: bool,
     /// Outputs of a tile, as a part of one of 128 × 128.
     large_tiles: f64,
+    /// What sums that a second kernel adds up take at the datasheet's bandwidth of memory, written and read, in µs.
+    slices_us: f64,
     /// What is moved of A and B.
     repacks: [Option<Moved>; 2],
 }
@@ -306,7 +309,10 @@ impl Work {
     /// What this kernel has to do for `problem`, with k cut in this way and the operands repacked as it finds them.
     pub fn of(spec: &KernelSpec, problem: &GemmProblem, repacks: &Repacks, device: &DeviceInfo, cut: Cut) -> Self {
         let tile = spec.tile;
-        let split_k = if let Cut::Cluster(slices) = cut { slices } else { 1 };
+        let split_k = match cut {
+            Cut::Cluster(slices) | Cut::Parallel(slices) => slices,
+            Cut::Whole | Cut::StreamK(_) | Cut::WorkQueue(_) => 1,
+        };
         let k_slice = cut.k_slice(problem.k as u32, tile.bk);
         let step_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * tile.bk as f64;
         let steps = k_slice as f64 / tile.bk as f64;
@@ -333,7 +339,7 @@ impl Work {
         let multiprocessors = device.sm_count.max(1);
         // The multiprocessor with most blocks counts, where blocks begin and end with their tile.
         let blocks_of_one = match cut {
-            Cut::Whole | Cut::Cluster(_) => blocks.div_ceil(multiprocessors as usize) as f64,
+            Cut::Whole | Cut::Cluster(_) | Cut::Parallel(_) => blocks.div_ceil(multiprocessors as usize) as f64,
             Cut::StreamK(_) | Cut::WorkQueue(_) => blocks as f64 / f64::from(multiprocessors),
         };
         let slice_bytes = (lines[0] + lines[1]) * f64::from(k_slice) * problem.dtype().size() as f64;
@@ -385,6 +391,10 @@ impl Work {
             starts_early: spec.supports_pdl() && device.has_early_starts(),
             pairs,
             large_tiles: f64::from(tile.bm * tile.bn) / LARGE_TILE,
+            slices_us: match cut {
+                Cut::Parallel(slices) => 2.0 * parallel::workspace_bytes(problem, slices) as f64 / bytes_per_us,
+                _ => 0.0,
+            },
             repacks: repacks.map(|repack| Some(Moved::of(&repack?, problem, bytes_per_us))),
         }
     }
@@ -431,7 +441,7 @@ impl Work {
                 let waves = queue.blocks().div_ceil(self.multiprocessors.max(1));
                 f64::from(waves) * f64::from(queue.strips) / f64::from(queue.members) * self.flops / (peak * cost.full)
             }
-            Cut::Whole | Cut::Cluster(_) => {
+            Cut::Whole | Cut::Cluster(_) | Cut::Parallel(_) => {
                 let resident = cost.resident.max(1);
                 // Blocks that find room if a multiprocessor holds so many at most. What a cluster leaves over of a group of multiprocessors is
                 // no more where each holds several blocks.
@@ -497,7 +507,11 @@ impl Work {
         };
         let longest = arithmetic_us.max(memory_us).max(l2_us);
         let product_us = longest + shared.exposed * (arithmetic_us + memory_us + l2_us - longest);
-        launch_us + queue_us + split_us + pairs_us + exchange_us + product_us + repacks_us
+        let parallel_us = match self.cut {
+            Cut::Parallel(_) => shared.parallel.start_us + self.slices_us / shared.parallel.bandwidth,
+            _ => 0.0,
+        };
+        launch_us + queue_us + split_us + parallel_us + pairs_us + exchange_us + product_us + repacks_us
     }
 }
 
@@ -603,11 +617,13 @@ mod tests {
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }
-                    let mut dearer = [shared; 4];
+                    let mut dearer = [shared; 6];
                     dearer[0].clusters.round_us += 1.0;
                     dearer[1].off_sectors += 1.0;
                     dearer[2].l2_off_sectors += 1.0;
                     dearer[3].repack.access += 1.0;
+                    dearer[4].parallel.start_us += 1.0;
+                    dearer[5].parallel.bandwidth /= 2.0;
                     for dear in dearer {
                         assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
                     }

@@ -8,6 +8,7 @@ use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec};
 use crate::gemm::problem::{FoldedProblem, GemmProblem, MAX_OVERSHOOT};
 use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::parallel::{self, Reduction};
 use crate::gemm::schedule::stream_k::StreamK;
 use std::fmt;
 
@@ -86,6 +87,7 @@ impl Plan {
         let grid = match (spec.grid, cut) {
             (_, Cut::StreamK(way)) => [way.blocks, 1, 1],
             (_, Cut::WorkQueue(queue)) => [queue.blocks(), 1, 1],
+            (_, Cut::Parallel(slices)) => [units, slices, 1],
             (Grid::Tiles, _) => [
                 tiles_n as u32,
                 tiles_m.min(MAX_GRID_YZ) as u32,
@@ -101,6 +103,7 @@ impl Plan {
         let mut workspace_bytes = match cut {
             Cut::StreamK(way) => way.workspace_bytes(outputs),
             Cut::WorkQueue(queue) => queue.workspace_bytes(outputs),
+            Cut::Parallel(slices) => parallel::workspace_bytes(&problem, slices),
             Cut::Whole | Cut::Cluster(_) => 0,
         };
         for repack in repacks.iter_mut().flatten() {
@@ -165,6 +168,19 @@ impl Plan {
         }
     }
 
+    /// The kernel that adds up slices of k behind this one, if there is one.
+    pub fn reduction(&self) -> Option<Reduction> {
+        match self.cut {
+            Cut::Parallel(slices) => Some(Reduction::of(&self.problem, slices)),
+            _ => None,
+        }
+    }
+
+    /// Whether all of it is one launch: nothing is repacked before, and no slices are added up behind.
+    pub fn is_one_kernel(&self) -> bool {
+        !self.is_repacked() && self.reduction().is_none()
+    }
+
     /// Whether an operand is repacked beforehand.
     pub fn is_repacked(&self) -> bool {
         self.repacks.iter().any(Option::is_some)
@@ -208,6 +224,9 @@ impl fmt::Display for Plan {
         )?;
         if self.split_k() > 1 {
             write!(f, ", k in {} slices of {}", self.split_k(), self.k_slice())?;
+        }
+        if self.reduction().is_some() {
+            write!(f, " that a second kernel adds up")?;
         }
         if let Cut::StreamK(way) = self.cut {
             let bk = self.kernel.tile.bk;

@@ -11,6 +11,9 @@ pub enum Cut {
     Whole,
     /// Into so many slices, one a block of a cluster.
     Cluster(u32),
+    /// Into so many slices, each of which is computed like a matrix of a batch; a second kernel adds them up:
+    /// [`parallel`](super::parallel).
+    Parallel(u32),
     /// Into ranges of equal length, one a block.
     StreamK(StreamK),
     /// Into slices whose strips the blocks take from a queue.
@@ -22,7 +25,7 @@ impl Cut {
     pub const fn slices(self) -> u32 {
         match self {
             Cut::Whole | Cut::StreamK(_) => 1,
-            Cut::Cluster(slices) => slices,
+            Cut::Cluster(slices) | Cut::Parallel(slices) => slices,
             Cut::WorkQueue(queue) => queue.slices,
         }
     }

@@ -433,7 +433,7 @@ impl Parameter {
                 ]);
             }
         }
-        let shared: [fn(&mut SharedCosts) -> &mut f64; 24] = [
+        let shared: [fn(&mut SharedCosts) -> &mut f64; 26] = [
             |shared| &mut shared.tail,
             |shared| &mut shared.launch_us,
             |shared| &mut shared.early_launch_us,
@@ -446,6 +446,8 @@ impl Parameter {
             |shared| &mut shared.l2_off_sectors,
             |shared| &mut shared.exposed,
             |shared| &mut shared.clusters.round_us,
+            |shared| &mut shared.parallel.start_us,
+            |shared| &mut shared.parallel.bandwidth,
             |shared| &mut shared.stream_k.finish,
             |shared| &mut shared.stream_k.piece,
             |shared| &mut shared.stream_k.straddle,

@@ -10,6 +10,7 @@ use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
 use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
 use candle_sgemm::gemm::schedule::cut::Cut;
+use candle_sgemm::gemm::schedule::parallel;
 use candle_sgemm::gemm::schedule::work_queue::HEAD_BYTES;
 use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision};
 use candle_sgemm::transpose::TransposePlan;
@@ -269,13 +270,16 @@ impl Case {
             norm,
             norm_epsilon: self.norm_epsilon,
         };
-        // Old contents of the workspace may be anything; counters are 0.
+        // Old contents of the workspace may be anything, and are NaN where sums are to be; counters are 0.
         let counted = plan.cut.counts();
         let workspace = match plan.workspace_bytes {
             0 => 0,
             bytes => {
                 let mut data = vec![0; HEAD_BYTES + bytes];
-                rng.fill_bytes(&mut data);
+                match plan.reduction() {
+                    Some(_) => data.fill(u8::MAX),
+                    None => rng.fill_bytes(&mut data),
+                }
                 if counted {
                     data[..HEAD_BYTES].fill(0);
                 }
@@ -328,6 +332,20 @@ impl Case {
             if counters.iter().any(|&byte| byte != 0) {
                 return Err(Wrong::Result("the counters are not 0 after the launch".to_string()));
             }
+        }
+        if let Some(reduction) = plan.reduction() {
+            let module = ptx::module(parallel::FILE, self.target);
+            let args = plan.reduction_args(&here, alpha, beta, workspace);
+            let mut launch = Launch::new(reduction.name, reduction.blocks, reduction.threads)
+                .param(Param::Bytes(argument_bytes(&args)));
+            launch.early = self.target.starts_early();
+            launch.limit = self.limit;
+            launch.coverage = true;
+            launch.watch = self.watch;
+            launch.resident = 1 + rng.random_range(0..8usize);
+            let ran = run(&module, &launch, &mut memory, schedule)?;
+            report.warp_instructions += ran.warp_instructions;
+            report.thread_instructions += ran.thread_instructions;
         }
         let mut inside = vec![false; d_len];
         walk(&problem, &problem.d, problem.m, columns, |at| inside[at] = true);
@@ -550,7 +568,14 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         1 => rng.random_range(1..=rounds),
         _ => rounds + rng.random_range(0..=2 * rounds),
     };
-    let mut k = k.min((most_work / padded).max(1));
+    let most_k = (most_work / padded).max(1);
+    let mut k = k.min(most_k);
+    // Slices that a second kernel adds up are some portions of k each.
+    const APART: f64 = 0.25;
+    let apart = spec.parallel_split_k && !deep && rng.random_bool(APART);
+    if apart {
+        k = (bk * rng.random_range(8..24usize) + rng.random_range(0..bk)).min(most_k);
+    }
     // Rows of two elements are as easily taken for two rows.
     const TWO: f64 = 0.05;
     if !deep && rng.random_bool(TWO) {
@@ -608,7 +633,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         }
         problem.epilogue.device_scalars = rng.random_bool(0.2);
     }
-    if rng.random_bool(0.3) && padded * k * 4 <= 2 * most_work {
+    if !apart && rng.random_bool(0.3) && padded * k * 4 <= 2 * most_work {
         let dims: [usize; MAX_BATCH_DIMS] = match rng.random_range(0..3) {
             0 => [1, 1, 1, 3],
             1 => [1, 1, 2, 2],

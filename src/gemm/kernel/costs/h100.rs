@@ -16,7 +16,7 @@
 //! Those of `…_words_sm90` kernels are what an H200 takes longer than by TMA on the same tile, or what it takes, slower as those by TMA
 //! are.
 
-use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
+use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
 pub(super) const GPU: &str = "NVIDIA H100 80GB HBM3";
 
@@ -39,6 +39,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
         sums_us: 0.0,
         round_us: 0.0,
     },
+    parallel: ParallelCosts { start_us: 1.5, bandwidth: 1.0 },
     stream_k: StreamKCosts { finish: 0.85, piece: 0.027, straddle: 0.7 },
     repack: RepackCosts {
         copy: MoveCost { start_us: 1.5, bandwidth: 0.84 },

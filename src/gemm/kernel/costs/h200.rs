@@ -13,7 +13,7 @@
 //! for 16 bits, what gaps between elements cost `ffma_unaligned_`, and, with a tenth of the inertia, `gemv_axpy_` and `gemv_dot_` but those
 //! of one row and `gemv_dot_m2`.
 
-use super::{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts};
+use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
 pub(super) const GPU: &str = "NVIDIA H200";
 
@@ -36,6 +36,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
         sums_us: 1.66,
         round_us: 2.59,
     },
+    parallel: ParallelCosts { start_us: 1.5, bandwidth: 1.0 },
     stream_k: StreamKCosts { finish: 0.314, piece: 0.0166, straddle: 0.508 },
     repack: RepackCosts {
         copy: MoveCost { start_us: 1.1, bandwidth: 0.709 },
@@ -65,6 +66,7 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
         sums_us: 2.61,
         round_us: 1.96,
     },
+    parallel: ParallelCosts { start_us: 1.5, bandwidth: 1.0 },
     stream_k: StreamKCosts { finish: 0.307, piece: 0.0156, straddle: 0.555 },
     repack: RepackCosts {
         copy: MoveCost { start_us: 1.2, bandwidth: 0.991 },

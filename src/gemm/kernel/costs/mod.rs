@@ -104,6 +104,9 @@ pub struct SharedCosts {
     pub tail: f64,
     /// Of cuts across clusters.
     pub clusters: ClusterCosts,
+    /// Of slices that a second kernel adds up.
+    #[serde(default)]
+    pub parallel: ParallelCosts,
     /// Of cuts by stream-K.
     pub stream_k: StreamKCosts,
     /// Of operands that are repacked.
@@ -124,6 +127,25 @@ pub struct ClusterCosts {
     /// What each round of clusters after the first takes more than one of blocks, in µs: all blocks of a cluster have to find room at
     /// once.
     pub round_us: f64,
+}
+
+/// What it costs to add up slices of k by a second kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParallelCosts {
+    /// What it takes beside the bytes of the sums, in µs.
+    pub start_us: f64,
+    /// The bandwidth at which these are written and read, as a multiple of the datasheet's for memory: they stay in the L2.
+    pub bandwidth: f64,
+}
+
+/// A guess, where it was not fitted.
+impl Default for ParallelCosts {
+    fn default() -> Self {
+        ParallelCosts {
+            start_us: 1.5,
+            bandwidth: 1.0,
+        }
+    }
 }
 
 /// What the end of a stream-K launch costs, as parts of what a block takes beside its multiplications.
@@ -318,6 +340,7 @@ impl Costs {
         ] {
             let SharedCosts {
                 clusters,
+                parallel,
                 stream_k,
                 repack,
                 ..
@@ -339,9 +362,11 @@ impl Costs {
                 ("straddle", stream_k.straddle),
                 ("sums_us", clusters.sums_us),
                 ("round_us", clusters.round_us),
+                ("parallel.start_us", parallel.start_us),
             ] {
                 check(of, name, value, 0.0, LONGEST)?;
             }
+            check(of, "parallel.bandwidth", parallel.bandwidth, 1e-6, 100.0)?;
             for (moves, cost) in [
                 ("copies", repack.copy),
                 ("transpositions", repack.transpose),

@@ -1,6 +1,6 @@
 //! Costs as a file of this folder.
 
-use super::{ClusterCosts, Costs, MoveCost, RepackCosts, SharedCosts, StreamKCosts, TABLE};
+use super::{ClusterCosts, Costs, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts, TABLE};
 use std::fmt::Write;
 
 /// The Rust source of these costs: what `calibrate --export` prints, to be kept as `GPU.rs`. Kernels stand in the order of
@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub fn rust_source(costs: &Costs, about: &str) -> String {
     let mut text = format!(
         "{about}
-use super::{{ClusterCosts, KernelCost, MoveCost, RepackCosts, SharedCosts, StreamKCosts}};
+use super::{{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts}};
 
 pub(super) const GPU: &str = {:?};
 
@@ -53,6 +53,7 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
             sums_us,
             round_us,
         },
+        parallel: ParallelCosts { start_us, bandwidth },
         stream_k: StreamKCosts {
             finish,
             piece,
@@ -91,6 +92,7 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
         sums_us: {sums_us:?},
         round_us: {round_us:?},
     }},
+    parallel: ParallelCosts {{ start_us: {start_us:?}, bandwidth: {bandwidth:?} }},
     stream_k: StreamKCosts {{ finish: {finish:?}, piece: {piece:?}, straddle: {straddle:?} }},
     repack: RepackCosts {{
         copy: {copy},

@@ -39,6 +39,7 @@ pub(super) const PRODUCTION: KernelSpec = KernelSpec {
     epilogue: EpilogueSupport::Fused,
     fused: false,
     split_k: SplitK::Never,
+    parallel_split_k: false,
     partial_sums: 1,
     tma_boxes: None,
     pdl: false,
@@ -167,6 +168,7 @@ const FFMA: KernelSpec = KernelSpec {
 const TILED: KernelSpec = KernelSpec {
     file: "ffma/ffma_tiled",
     summary: "FP32 multiply-adds, any layout",
+    parallel_split_k: true,
     pdl: true,
     ..FFMA
 };
@@ -215,6 +217,7 @@ const fn by_words(name: &'static str, tile: Tile) -> KernelSpec {
         tile,
         threads: derived::threads(&tile),
         dynamic_shared: derived::words(&tile),
+        parallel_split_k: true,
         pdl: true,
         ..FFMA
     }
@@ -304,6 +307,7 @@ pub(super) const fn sliced_k(
         dynamic_shared: derived::sliced_k(&row.tile),
         grid: Grid::Units,
         split_k: SplitK::Cluster,
+        parallel_split_k: true,
         partial_sums: derived::math_groups(&row.tile),
         ..row
     }
@@ -342,6 +346,7 @@ pub(super) const fn sliced_k_words(
         dynamic_shared: derived::sliced_k_words(&row.tile),
         grid: Grid::Units,
         split_k: SplitK::Cluster,
+        parallel_split_k: true,
         partial_sums: derived::math_groups(&row.tile),
         ..row
     }
@@ -389,6 +394,7 @@ pub(super) const fn k_major(
         tile,
         threads: derived::WARP_SPECIALIZED,
         dynamic_shared: derived::k_major(&tile),
+        parallel_split_k: true,
         partial_sums: derived::k_major_sums(&tile),
         tma_boxes: Some(Layout::NT.whole_tiles(&tile, tile.bk)),
         needs: Layout::NT.needs(),
@@ -407,6 +413,7 @@ pub(super) const fn k_major_stream_k(
     KernelSpec {
         grid: Grid::Persistent,
         split_k: SplitK::StreamK,
+        parallel_split_k: false,
         ..k_major(name, block, warp, thread, stages)
     }
 }
@@ -583,7 +590,11 @@ const THIN_STEPS: u32 = 8;
 const THIN_TILES: u32 = 2;
 
 /// A matrix with many lines past up to some tens of vectors, at any alignment; k is cut across a cluster where there are few tiles.
-const THIN: KernelSpec = KernelSpec { pdl: true, ..FFMA };
+const THIN: KernelSpec = KernelSpec {
+    parallel_split_k: true,
+    pdl: true,
+    ..FFMA
+};
 
 pub(super) const fn past_rows(block: [u32; 2], b: &'static [Access]) -> Needs {
     let [bm, _] = block;
@@ -693,6 +704,7 @@ const fn wgmma(
         dynamic_shared: frame.shared(),
         grid,
         split_k,
+        parallel_split_k: matches!(clusters, Clusters::CutK),
         tma_boxes: Some(frame.boxes()),
         needs: layout.needs(),
         ..PRODUCTION
@@ -747,6 +759,7 @@ pub(super) const fn mma(
         tile,
         threads: derived::threads_of_warps(&tile),
         dynamic_shared: derived::ring(&tile, DType::F32),
+        parallel_split_k: true,
         pdl: true,
         ..PRODUCTION
     }

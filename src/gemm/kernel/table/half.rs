@@ -54,6 +54,7 @@ const fn mma(name: &'static str, costs: &'static str, dtype: DType, block: [u32;
     KernelSpec {
         file: "tensor_core/gemm_half_mma",
         summary: "16-bit products by mma.sync, any layout",
+        parallel_split_k: true,
         pdl: true,
         tile,
         dynamic_shared: derived::ring(&tile, dtype),
@@ -94,6 +95,7 @@ const fn wgmma(
         } else {
             SplitK::Cluster
         },
+        parallel_split_k: true,
         blocks_per_multiprocessor: blocks,
         tma_boxes: Some(boxes(layout, bm, bn)),
         d_box: match d_columns {
@@ -137,6 +139,7 @@ const fn shared(
     KernelSpec {
         grid: Grid::Clusters(Side::M),
         split_k: SplitK::Never,
+        parallel_split_k: false,
         tma_boxes: Some(boxes(layout, bm, bn / 2)),
         ..wgmma(name, costs, dtype, layout, block, d_columns, consumers)
     }
@@ -221,6 +224,7 @@ const fn thin(
         tile: tile([bm, bn, bk], NO_WARPS, NO_THREADS, 1),
         partial_sums: k_warps,
         split_k: SplitK::Cluster,
+        parallel_split_k: true,
         pdl: true,
         needs,
         ..half(name, costs, dtype, [bm, bn, 1], line_warps * k_warps * derived::WARP)
