@@ -75,22 +75,25 @@ struct Tile {
 
 // ---- load -------------------------------------------------------------------------------------------------------
 
-// One operand of one matrix: `rows` of it, each with k elements.
+// One operand of one matrix, from the slice of k on that is computed: `rows` of it. A slice begins with a whole portion of k, and so on
+// 16 bytes where its rows do.
 struct Source {
     const uint16_t* data;
     int64_t row_stride, k_stride;
     int rows;
     bool vectors, along_rows;   // neighbours can be read 16 bytes at a time; they are rows
 
-    static __device__ __forceinline__ Source of_a(const GemmArgs& args, int batch) {
+    static __device__ __forceinline__ Source of_a(const GemmArgs& args, const WorkUnit& work) {
         const Access access = args.a_access;
-        return {static_cast<const uint16_t*>(args.a.data) + batch_offset(args, args.a, batch), args.a.row_stride,
+        const int64_t from = batch_offset(args, args.a, work.batch) + work.k_begin * args.a.col_stride;
+        return {static_cast<const uint16_t*>(args.a.data) + from, args.a.row_stride,
                 args.a.col_stride, args.m, access == kRowVector || access == kColVector,
                 access == kColVector || access == kColScalar};
     }
-    static __device__ __forceinline__ Source of_b(const GemmArgs& args, int batch) {
+    static __device__ __forceinline__ Source of_b(const GemmArgs& args, const WorkUnit& work) {
         const Access access = args.b_access;
-        return {static_cast<const uint16_t*>(args.b.data) + batch_offset(args, args.b, batch), args.b.col_stride,
+        const int64_t from = batch_offset(args, args.b, work.batch) + work.k_begin * args.b.row_stride;
+        return {static_cast<const uint16_t*>(args.b.data) + from, args.b.col_stride,
                 args.b.row_stride, args.n, access == kRowVector || access == kColVector,
                 access == kRowVector || access == kRowScalar};
     }
@@ -256,7 +259,7 @@ __device__ __forceinline__ void accumulate(const GemmArgs& args, const WorkUnit&
     const int lane = threadIdx.x % kWarp;
     const int a_at = TileA::fragment(warp_row, lane), b_at = TileB::fragment(warp_col, lane);
     const uint32_t base = ptx::shared_address(shared);
-    int k_left = args.k, to_copy = k_left;
+    int k_left = work.k_end - work.k_begin, to_copy = k_left;
     int filled = 0, read = 0;   // bytes from `shared` to the stage that is filled next, and to the one in use
     const auto next = [](int at) { return at + SHAPE::STAGE_BYTES == SHAPE::SHARED_BYTES ? 0 : at + SHAPE::STAGE_BYTES; };
     const auto fill = [&] {
@@ -310,7 +313,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
     const WorkUnit work = work_unit<SHAPE::BM, SHAPE::BN>(args, grid, blockIdx.x);
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const int warp_row = warp / SHAPE::WARPS_N * SHAPE::WM, warp_col = warp % SHAPE::WARPS_N * SHAPE::WN;
-    const Source a = Source::of_a(args, work.batch), b = Source::of_b(args, work.batch);
+    const Source a = Source::of_a(args, work), b = Source::of_b(args, work);
     ptx::wait_for_previous_kernels();   // all before needs the arguments alone
 
     typename SHAPE::Sums sums;

@@ -30,6 +30,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+use support::sampler::Class;
 
 /// Fits the planner's costs to the GPU at hand.
 #[derive(Parser, Debug)]
@@ -53,6 +54,9 @@ struct Arguments {
     /// Draws other shapes
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Draw only these: layer, head, attention, convolution, gradient, odd, with commas
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    class: Vec<Class>,
     /// Leave out plans that are predicted to be so many times slower than the best (of large products, half of that; 1.5 at most for
     /// shapes to fit to, on a GPU that the built-in costs were fitted on)
     #[arg(long, default_value_t = 4.0)]

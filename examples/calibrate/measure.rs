@@ -78,8 +78,14 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
         room.fill(dtype)?;
         for (list, share) in SHARES {
             let subjects = match list {
-                List::Fit => to_fit(arguments.shapes.as_deref(), arguments.fit, 2 * arguments.seed, dtype)?,
-                List::HeldOut => drawn(arguments.held_out, 2 * arguments.seed + 1, dtype)?,
+                List::Fit => to_fit(
+                    arguments.shapes.as_deref(),
+                    arguments.fit,
+                    2 * arguments.seed,
+                    &arguments.class,
+                    dtype,
+                )?,
+                List::HeldOut => drawn(arguments.held_out, 2 * arguments.seed + 1, &arguments.class, dtype)?,
                 List::Grid => shuffled_grid(dtype)?,
             };
             let within = match list {

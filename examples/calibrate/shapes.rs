@@ -2,7 +2,7 @@
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))] // nothing is measured then
 
 use crate::support::case::{grid, parse_shapes, Case, Layout};
-use crate::support::sampler::{Drawn, Sampler};
+use crate::support::sampler::{Class, Drawn, Sampler};
 use anyhow::Result;
 use candle_sgemm::gemm::{DType, FoldedProblem, Precision};
 use rand::rngs::StdRng;
@@ -63,7 +63,7 @@ impl Subject {
 /// # Errors
 ///
 /// If `asked` is no list of shapes.
-pub fn to_fit(asked: Option<&str>, count: usize, seed: u64, dtype: DType) -> Result<Vec<Subject>> {
+pub fn to_fit(asked: Option<&str>, count: usize, seed: u64, classes: &[Class], dtype: DType) -> Result<Vec<Subject>> {
     let asked = asked.map_or(Ok(Vec::new()), parse_shapes).map_err(anyhow::Error::msg)?;
     let layer = |[m, n, k]: [usize; 3]| Case {
         cold: true,
@@ -73,21 +73,21 @@ pub fn to_fit(asked: Option<&str>, count: usize, seed: u64, dtype: DType) -> Res
     for shape in asked {
         subjects.push(Subject::of_case(&layer(shape), dtype)?);
     }
-    subjects.extend(drawn(count, seed, dtype)?);
+    subjects.extend(drawn(count, seed, classes, dtype)?);
     Ok(subjects)
 }
 
-/// `count` drawn shapes, every class as often as any other. Another seed draws others.
+/// `count` drawn shapes, each of these classes (all where there are none) as often as any other. Another seed draws others.
 ///
 /// # Errors
 ///
 /// As [`Subject::of_drawn`].
-pub fn drawn(count: usize, seed: u64, dtype: DType) -> Result<Vec<Subject>> {
+pub fn drawn(count: usize, seed: u64, classes: &[Class], dtype: DType) -> Result<Vec<Subject>> {
     let fits = |drawn: &Drawn| {
         let elements = [drawn.a.span + drawn.b.span, drawn.elements()];
         drawn.flops() <= MOST_FLOPS && elements.iter().all(|elements| elements * dtype.size() <= MOST_BYTES)
     };
-    let subjects = Sampler::new(seed, &[]).with_dtype(dtype).filter(fits).take(count);
+    let subjects = Sampler::new(seed, classes).with_dtype(dtype).filter(fits).take(count);
     subjects.map(|drawn| Subject::of_drawn(&drawn)).collect()
 }
 

@@ -334,6 +334,55 @@ fn k_is_cut_where_multiprocessors_would_be_idle_and_no_slice_is_empty() {
     }
 }
 
+/// Gradients of the weights of thin layers: a cluster has too few blocks for them.
+#[test]
+fn long_sums_of_small_results_are_cut_into_as_many_slices_as_fill_the_device() {
+    let device = DeviceInfo::H200;
+    let (mut apart, mut count) = (0, 0);
+    for (m, n, k) in [
+        (131, 128, 32_493),
+        (256, 256, 8_308),
+        (120, 512, 256_206),
+        (320, 2560, 27_496),
+        (576, 192, 56_448),
+        (2304, 21, 7_463),
+    ] {
+        let problem = GemmProblem::new(m, n, k, OperandLayout::col_major(m), OperandLayout::row_major(n));
+        for (dtype, precision) in [
+            (DType::F32, Precision::Fp32Strict),
+            (DType::F32, Precision::Fp32),
+            (DType::BF16, Precision::Fp32),
+        ] {
+            let problem = GemmProblem {
+                precision,
+                types: ElementTypes::all_of(dtype),
+                ..problem
+            };
+            let plan = Plan::new(&problem, &device, Costs::built_in(&device)).unwrap();
+            println!("{dtype} {precision} {plan}");
+            count += 1;
+            if let Some(reduction) = plan.reduction() {
+                apart += 1;
+                assert!(reduction.blocks > 0 && !plan.is_one_kernel(), "{plan}");
+                assert_eq!(plan.grid[1], plan.split_k(), "{plan}");
+                assert_eq!((plan.cluster(), plan.stream_k()), (1, None), "{plan}");
+                assert!(plan.to_string().contains("that a second kernel adds up"), "{plan}");
+            }
+            let batch = GemmProblem {
+                batch_dims: [1, 1, 1, 2],
+                ..problem
+            };
+            let batch = batch.folded().unwrap();
+            let mut cuts = Plan::candidates(&batch, &device, Costs::built_in(&device));
+            assert!(
+                cuts.all(|plan| plan.reduction().is_none()),
+                "a slice takes the place of a matrix"
+            );
+        }
+    }
+    assert!(2 * apart > count, "{apart} of {count}");
+}
+
 #[test]
 fn a_fused_epilogue_gets_a_kernel_that_has_it() {
     for device in [DeviceInfo::H100, DeviceInfo::RTX_4090] {
