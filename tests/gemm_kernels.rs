@@ -466,6 +466,25 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
             );
         }
     }
+    if spec.parallel_split_k {
+        // Few tiles with so much k that a second kernel adds up many slices, of which the last one is short.
+        let (bm, bn, bk) = (spec.tile.bm as usize, spec.tile.bn as usize, spec.tile.bk as usize);
+        for (m, n, k) in [(bm, bn, 600 * bk), (bm + 3, 2 * bn - 3, 70 * bk + 5)] {
+            let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+            for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
+                let mut problem = base(m, n, k, a, b, 0);
+                add(problem, 0, 1.0, 0.0);
+                problem.epilogue.c = Some(OperandLayout::row_major(n + 1).with_align(4));
+                problem.epilogue.bias = true;
+                problem.epilogue.activation = Activation::GeluErf;
+                add(problem, 0, 0.75, 0.5);
+                problem.epilogue.residual = Some(OperandLayout::row_major(n));
+                problem.epilogue.device_scalars = true;
+                problem.d = OperandLayout::row_major(n + 3).with_align(4);
+                add(problem, 0, -1.25, 1.5);
+            }
+        }
+    }
     if spec.epilogue == EpilogueSupport::Fused {
         for activation in [
             Activation::Identity,
@@ -865,7 +884,14 @@ fn tiles_may_arrive_late() {
             let plans = Plan::candidates(&folded, &device, Costs::built_in(&device))
                 .filter(|plan| plan.is_built(&device) && plan.kernel.name.contains(&filter))
                 .filter(|plan| plan.kernel.tma_boxes.is_some() && plan.repacks == [None; 2])
-                .filter(|plan| seen.insert((plan.kernel.name, plan.split_k() > 1, plan.stream_k().is_some())));
+                .filter(|plan| {
+                    seen.insert((
+                        plan.kernel.name,
+                        plan.cluster() > 1,
+                        plan.reduction(),
+                        plan.stream_k().is_some(),
+                    ))
+                });
             for plan in plans.step_by(every()) {
                 let mut expected = None;
                 let mut different = 0;
@@ -1174,8 +1200,8 @@ fn special_values_go_where_ieee_arithmetic_sends_them() {
     let device = *CurrentContext::get().unwrap().info();
     let (mut complaints, mut ran) = (Vec::new(), 0);
     let (mut nan, mut infinite, mut finite, mut not_judged) = (0, [0; 2], 0, 0);
-    // Plans of tensor cores for long sums and with k in slices, with stream-K, of batches and for few rows or columns.
-    let mut ways = [0; 5];
+    // Plans of tensor cores for long sums and with k in slices, with slices for a second kernel, with stream-K, of batches and for few rows or columns.
+    let mut ways = [0; 6];
     for seed in (0..CASES).step_by(every()) {
         let mut rng = rng(seed);
         let mut problem = drawn_product(&mut rng);
@@ -1223,7 +1249,8 @@ fn special_values_go_where_ieee_arithmetic_sends_them() {
                 let streams = plan.kernel.needs.max_m + plan.kernel.needs.max_n > 0;
                 for (count, met) in ways.iter_mut().zip([
                     plan.kernel.arithmetic == Arithmetic::Tf32x3 && k >= 384,
-                    tensor_cores && plan.split_k() > 1,
+                    tensor_cores && plan.cluster() > 1,
+                    plan.reduction().is_some(),
                     plan.stream_k().is_some(),
                     problem.batch() > 1,
                     streams,
@@ -1266,13 +1293,13 @@ fn special_values_go_where_ieee_arithmetic_sends_them() {
     }
     println!(
         "{ran} plans, {nan} NaN, {infinite:?} infinities, {finite} finite, {not_judged} not judged; long sums, slices, \
-         stream-K, batches, few rows or columns: {ways:?}"
+         slices for a second kernel, stream-K, batches, few rows or columns: {ways:?}"
     );
     assert_none_wrong(&complaints);
     if every() == 1 && std::env::var_os("CANDLE_SGEMM_TEST_KERNEL").is_none() {
         assert!(nan > 0 && infinite[0] > 0 && infinite[1] > 0 && finite > 0 && not_judged < finite);
         // Clusters and stream-K need what Hopper's kernels have.
-        let expected = if device.code_capability == 90 { 5 } else { 3 };
+        let expected = if device.code_capability == 90 { 6 } else { 4 };
         assert!(ways.iter().filter(|&&count| count > 0).count() >= expected, "{ways:?}");
     }
 }

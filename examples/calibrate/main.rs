@@ -54,7 +54,7 @@ struct Arguments {
     /// Draws other shapes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw only these: layer, head, attention, convolution, gradient, odd, with commas
+    /// Draw only these, and leave out the grid: layer, head, attention, convolution, gradient, odd, with commas
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     class: Vec<Class>,
     /// Leave out plans that are predicted to be so many times slower than the best (of large products, half of that; 1.5 at most for

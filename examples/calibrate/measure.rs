@@ -86,6 +86,7 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
                     dtype,
                 )?,
                 List::HeldOut => drawn(arguments.held_out, 2 * arguments.seed + 1, &arguments.class, dtype)?,
+                List::Grid if !arguments.class.is_empty() => Vec::new(),
                 List::Grid => shuffled_grid(dtype)?,
             };
             let within = match list {

@@ -24,7 +24,7 @@ const FILLS: [usize; 3] = [1, 2, 4];
 const MOST_BYTES: usize = 32 << 20;
 
 /// The second kernel: what its launch needs but the addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reduction {
     /// The symbol of its function, of [`FILE`].
     pub name: &'static str,
