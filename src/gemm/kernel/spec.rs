@@ -268,6 +268,21 @@ impl KernelSpec {
         }
     }
 
+    /// Blocks for which a multiprocessor has dynamic shared memory and threads. It may hold fewer.
+    pub const fn blocks_at_once(&self, device: &DeviceInfo) -> u32 {
+        /// Threads of a multiprocessor, and bytes of shared memory that CUDA takes for each block.
+        const THREADS: u32 = 2048;
+        const RESERVED: u32 = 1024;
+        let by_memory = (device.shared_per_block + RESERVED) / (self.dynamic_shared + RESERVED);
+        let by_threads = THREADS / self.threads;
+        let blocks = if by_memory < by_threads { by_memory } else { by_threads };
+        if blocks > 1 {
+            blocks
+        } else {
+            1
+        }
+    }
+
     /// Tiles along rows and along columns of one matrix of `problem`.
     pub const fn tiles(&self, problem: &GemmProblem) -> [usize; 2] {
         [

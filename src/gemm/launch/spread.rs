@@ -10,6 +10,7 @@
 
 use crate::gemm::kernel::spec::Grid;
 use crate::gemm::planner::plan::Plan;
+use crate::gemm::schedule::parallel::Reduction;
 
 /// Bytes of shared memory that CUDA takes for itself with each block, on every GPU since 8.0. A multiprocessor has as many more than
 /// what one block may use.
@@ -75,6 +76,20 @@ impl Plan {
             // As many blocks as there is room for.
             Grid::Persistent | Grid::Clusters(_) => self.kernel.dynamic_shared,
         }
+    }
+}
+
+impl Reduction {
+    /// The same of the kernel that adds up slices: it may start while the last blocks that compute them still run.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(super) fn shared_bytes(&self, fixed: u32, multiprocessors: u32, most: u32) -> u32 {
+        let blocks = Blocks {
+            count: self.blocks.into(),
+            cluster: 1,
+            fixed,
+            needed: 0,
+        };
+        spread(blocks, multiprocessors, most)
     }
 }
 

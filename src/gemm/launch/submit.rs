@@ -166,6 +166,11 @@ unsafe fn add_slices(
     stream: sys::CUstream,
 ) -> Result<()> {
     let function = context.function(parallel::FILE, reduction.name, 0)?;
+    let (info, early) = (context.info(), early_starts(context.info()));
+    let shared = match early {
+        true => reduction.shared_bytes(function.fixed_shared(), info.sm_count, info.shared_per_block),
+        false => 0,
+    };
     let mut attributes = [early_start()];
     let config = sys::CUlaunchConfig {
         gridDimX: reduction.blocks,
@@ -174,10 +179,10 @@ unsafe fn add_slices(
         blockDimX: reduction.threads,
         blockDimY: 1,
         blockDimZ: 1,
-        sharedMemBytes: 0,
+        sharedMemBytes: shared,
         hStream: stream,
         attrs: attributes.as_mut_ptr(),
-        numAttrs: u32::from(early_starts(context.info())),
+        numAttrs: u32::from(early),
     };
     let mut parameters = [std::ptr::from_mut(&mut args).cast::<c_void>()];
     // SAFETY: this is the kernel's parameter, by value, which the driver copies before it returns. The rest the caller vouches for.

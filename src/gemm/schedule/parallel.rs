@@ -20,6 +20,8 @@ const MOST_GROUPS: usize = 8;
 const LEAST_STEPS: usize = 4;
 /// Blocks for each multiprocessor that slices are to make up for: waves, or blocks beside each other.
 const FILLS: [usize; 3] = [1, 2, 4];
+/// Waves at most.
+const WAVES: usize = 2;
 /// Bytes of sums that stay in the L2 of a large GPU, and that a stream keeps from launch to launch.
 const MOST_BYTES: usize = 32 << 20;
 
@@ -45,15 +47,22 @@ pub const fn workspace_bytes(problem: &GemmProblem, slices: u32) -> usize {
     sums.saturating_mul(slices as usize * size_of::<f32>())
 }
 
-/// The numbers of slices that may pay for `units` tiles of so many portions of k, `bk` each, on so many multiprocessors: they fill
-/// those once or a few times, and none of them is empty or short.
-pub fn ways(problem: &GemmProblem, units: usize, bk: u32, multiprocessors: u32) -> impl Iterator<Item = u32> {
+/// The numbers of slices that may pay for `units` tiles with portions of `bk` of k on so many multiprocessors, of which each holds so
+/// many blocks at once: they fill those with up to two waves, and none of them is empty or short.
+pub fn ways(
+    problem: &GemmProblem,
+    units: usize,
+    bk: u32,
+    multiprocessors: u32,
+    at_once: u32,
+) -> impl Iterator<Item = u32> {
     let steps = problem.k.div_ceil(bk as usize);
     let most = (steps / LEAST_STEPS).min(MAX_OVERSHOOT / bk.max(1) as usize);
     let one = problem.batch() == 1;
     let mut last = 1;
     let problem = *problem;
-    FILLS.into_iter().filter_map(move |fill| {
+    let fills = FILLS.into_iter().filter(move |&fill| fill <= WAVES * at_once as usize);
+    fills.filter_map(move |fill| {
         let slices = (fill * multiprocessors as usize / units.max(1)).min(most);
         if !one || slices < 2 {
             return None;
@@ -101,14 +110,16 @@ mod tests {
             let problem = GemmProblem::row_major(m, n, k);
             let (bk, sms) = (16 << rng.random_range(0..6), rng.random_range(1..200));
             let units = m.div_ceil(64) * n.div_ceil(64);
-            let ways: Vec<u32> = ways(&problem, units, bk, sms).collect();
+            let at_once = rng.random_range(1..5);
+            let ways: Vec<u32> = ways(&problem, units, bk, sms, at_once).collect();
             assert!(ways.is_sorted_by(|x, y| x < y), "{ways:?}");
             for slices in ways {
                 let steps = k.div_ceil(bk as usize);
                 let each = steps.div_ceil(slices as usize);
                 assert!(slices >= 2 && each >= LEAST_STEPS, "{problem:?}: {slices}");
                 assert!(each * (slices as usize - 1) < steps, "{problem:?}: {slices}");
-                assert!(units * slices as usize <= 4 * sms as usize, "{problem:?}: {slices}");
+                let most = (2 * at_once * sms) as usize;
+                assert!(units * slices as usize <= most, "{problem:?}: {slices}");
                 assert!(workspace_bytes(&problem, slices) <= MOST_BYTES, "{problem:?}: {slices}");
                 assert!(k + slices as usize * bk as usize <= k + MAX_OVERSHOOT);
                 count += 1;

@@ -13,6 +13,8 @@
 //! `_deep` ones, with an H200's ratios to their neighbours; what a block of any 16-bit tile for Hopper takes beside its multiplications
 //! went down since, by the H200's ratio.
 //!
+//! What it costs to add up slices by a second kernel was not measured: somewhat more than on an H200.
+//!
 //! Those of `…_words_sm90` kernels are what an H200 takes longer than by TMA on the same tile, or what it takes, slower as those by TMA
 //! are.
 
@@ -39,7 +41,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
         sums_us: 0.0,
         round_us: 0.0,
     },
-    parallel: ParallelCosts { start_us: 1.5, bandwidth: 1.0 },
+    parallel: ParallelCosts { start_us: 3.0, bandwidth: 0.7 },
     stream_k: StreamKCosts { finish: 0.85, piece: 0.027, straddle: 0.7 },
     repack: RepackCosts {
         copy: MoveCost { start_us: 1.5, bandwidth: 0.84 },

@@ -142,8 +142,8 @@ pub struct ParallelCosts {
 impl Default for ParallelCosts {
     fn default() -> Self {
         ParallelCosts {
-            start_us: 1.5,
-            bandwidth: 1.0,
+            start_us: 2.6,
+            bandwidth: 0.8,
         }
     }
 }
