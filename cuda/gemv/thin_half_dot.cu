@@ -50,7 +50,8 @@ private:
         const int line_warp = warp % LINE_WARPS, k_warp = warp / LINE_WARPS;
         const ThinUnit unit = ThinUnit::of<kVectors, kLines, SWAPPED>(args);
         const Thin thin = Thin::of<SWAPPED>(args, unit.batch);
-        const int k_begin = slice_begin(args, unit.slice), k_end = slice_end(args, k_begin);
+        const int k_begin = unit.slice * args.k_slice;
+        const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
         const int first_k = k_warp * kWarpK + quad * kRun;   // of this lane
 
         // Lines beyond the last are read as the last one again and not stored.

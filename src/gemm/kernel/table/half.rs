@@ -240,7 +240,10 @@ const fn dot_cols(
     warps: [u32; 2],
 ) -> KernelSpec {
     let needs = families::past_cols([block[0], block[1]], families::ALONG_ROWS);
-    thin(DOT, name, costs, dtype, block, warps, needs)
+    KernelSpec {
+        parallel_split_k: false,
+        ..thin(DOT, name, costs, dtype, block, warps, needs)
+    }
 }
 
 /// B, stored transposed, past few rows of A.
@@ -252,7 +255,10 @@ const fn dot_rows(
     warps: [u32; 2],
 ) -> KernelSpec {
     let needs = families::past_rows([block[0], block[1]], families::ALONG_COLS);
-    thin(DOT, name, costs, dtype, block, warps, needs)
+    KernelSpec {
+        parallel_split_k: false,
+        ..thin(DOT, name, costs, dtype, block, warps, needs)
+    }
 }
 
 /// B past few rows of A.
