@@ -5,6 +5,7 @@
 use candle_sgemm::gemm::kernel::spec::SplitK;
 use candle_sgemm::gemm::launch::tensor_map::WHOLE_ROWS;
 use candle_sgemm::gemm::planner::cost::SHORT_SUM;
+use candle_sgemm::gemm::schedule::parallel;
 use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET_BYTES};
 use candle_sgemm::gemm::{Access, Activation, Combine, MAX_BATCH_DIMS, TABLE};
 use candle_sgemm::transpose::args::MAX_OUTER_DIMS;
@@ -60,6 +61,9 @@ fn numbers_are_the_same_in_rust_and_in_cuda() {
         ("scheduler/stream_k.cuh", "kTicketBytes", TICKET_BYTES),
         ("scheduler/stream_k.cuh", "kCounterBytes", COUNTER_BYTES),
         ("ffma/ffma_small_m_sm90.cu", "kCounterBytes", COUNTER_BYTES),
+        ("split_k/add_slices.cu", "kThreads", parallel::THREADS),
+        ("split_k/add_slices.cu", "kAhead", parallel::AHEAD),
+        ("split_k/add_slices.cu", "kMostGroups", parallel::MOST_GROUPS),
         ("tensor_core/split.cuh", "kShortSum", SHORT_SUM),
         ("tensor_core/gemm_half_sm90.cu", "kWholeRows", WHOLE_ROWS),
     ] {

@@ -3,6 +3,7 @@
 //! allow by name.
 #![cfg(feature = "cuda")]
 
+use candle_sgemm::gemm::schedule::parallel;
 use candle_sgemm::gemm::TABLE;
 use candle_sgemm::modules::{architectures, module, resources};
 
@@ -76,7 +77,7 @@ fn every_transposition_is_compiled_for_every_element_size_and_spills_nothing() {
 }
 
 #[test]
-fn every_kernel_of_attention_and_rows_is_compiled_and_spills_nothing() {
+fn every_kernel_of_attention_rows_and_slices_is_compiled_and_spills_nothing() {
     let mut complaints = Vec::new();
     let attention = candle_sgemm::attention::TABLE
         .iter()
@@ -84,6 +85,7 @@ fn every_kernel_of_attention_and_rows_is_compiled_and_spills_nothing() {
         .map(|kernel| kernel.name);
     let names: Vec<_> = attention
         .chain(candle_sgemm::rowwise::kernels::all().map(|kernel| kernel.name))
+        .chain(parallel::NAMES)
         .collect();
     for name in names {
         for &capability in architectures() {

@@ -6,15 +6,17 @@ use crate::gemm::problem::{GemmProblem, MAX_OVERSHOOT};
 
 /// The source of the kernels that add slices up: `cuda/FILE.cu`.
 pub const FILE: &str = "split_k/add_slices";
+/// The kernels: for products of FP32, of `f16` and of `bf16`.
+pub const NAMES: [&str; 3] = ["add_slices_f32", "add_slices_f16", "add_slices_bf16"];
 
 /// Outputs of a thread, which are neighbours of a row.
 const VECTOR: usize = 4;
 /// Threads of a block.
-const THREADS: usize = 256;
+pub const THREADS: usize = 256;
 /// Slices that a thread has under way.
-const AHEAD: u32 = 8;
+pub const AHEAD: usize = 8;
 /// Groups of threads that share the slices, at most.
-const MOST_GROUPS: usize = 8;
+pub const MOST_GROUPS: usize = 8;
 
 /// Portions of k of the shortest slice that may pay.
 const LEAST_STEPS: usize = 4;
@@ -78,15 +80,15 @@ impl Reduction {
     /// The kernel that adds up so many slices.
     pub fn of(problem: &GemmProblem, slices: u32) -> Self {
         let mut groups = 1;
-        while groups < MOST_GROUPS && slices > groups as u32 * AHEAD {
+        while groups < MOST_GROUPS && slices as usize > groups * AHEAD {
             groups *= 2;
         }
         let vectors = problem.m * (pitch(problem.n) / VECTOR);
         Reduction {
             name: match problem.dtype() {
-                DType::F16 => "add_slices_f16",
-                DType::BF16 => "add_slices_bf16",
-                _ => "add_slices_f32",
+                DType::F16 => NAMES[1],
+                DType::BF16 => NAMES[2],
+                _ => NAMES[0],
             },
             blocks: vectors.div_ceil(THREADS / groups) as u32,
             threads: THREADS as u32,
@@ -132,8 +134,8 @@ mod tests {
     fn every_output_has_a_thread() {
         for (m, n, slices) in [(1, 1, 2), (131, 128, 33), (7, 45, 9), (2304, 21, 64), (5000, 3, 528)] {
             let problem = GemmProblem::row_major(m, n, 4096);
-            let reduction = Reduction::of(&problem, slices);
-            let groups = (slices.div_ceil(AHEAD).next_power_of_two() as usize).min(MOST_GROUPS);
+            let reduction = Reduction::of(&problem, slices as u32);
+            let groups = slices.div_ceil(AHEAD).next_power_of_two().min(MOST_GROUPS);
             let outputs = reduction.blocks as usize * THREADS / groups * VECTOR;
             let all = m * pitch(n);
             assert!(
