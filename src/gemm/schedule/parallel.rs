@@ -132,7 +132,13 @@ mod tests {
 
     #[test]
     fn every_output_has_a_thread() {
-        for (m, n, slices) in [(1, 1, 2), (131, 128, 33), (7, 45, 9), (2304, 21, 64), (5000, 3, 528)] {
+        for (m, n, slices) in [
+            (1, 1, 2_usize),
+            (131, 128, 33),
+            (7, 45, 9),
+            (2304, 21, 64),
+            (5000, 3, 528),
+        ] {
             let problem = GemmProblem::row_major(m, n, 4096);
             let reduction = Reduction::of(&problem, slices as u32);
             let groups = slices.div_ceil(AHEAD).next_power_of_two().min(MOST_GROUPS);
