@@ -30,6 +30,8 @@ constexpr int kWindow = kVectorBytes / sizeof(Number);   // numbers of a window
 constexpr int kWindowWords = kWindow / 2;
 constexpr int kStepK = 16;                               // k of an mma
 constexpr int kGroup = 8;                                // vectors, or lines, of half an mma
+constexpr int kIntBits = 32;
+constexpr int kItemsOfLarge = 8;                         // sums that each thread stores of a large tile
 constexpr int kMatrices = 2 * kGroup;                    // rows of its first operand
 
 __device__ __forceinline__ uint32_t pair_of(uint32_t low, uint32_t high) { return __byte_perm(low, high, 0x5410); }
@@ -139,20 +141,36 @@ __device__ __forceinline__ void store_parts(const GemmArgs& args, const ThinUnit
     const int vectors = min(VECTORS, (SWAPPED ? args.n : args.m) - unit.vector);
     const int rows = SWAPPED ? lines : vectors, cols = SWAPPED ? vectors : lines;
     const int first_row = SWAPPED ? unit.line : unit.vector, first_col = SWAPPED ? unit.vector : unit.line;
-#pragma unroll 1
-    for (int item = unit.slice * THREADS + threadIdx.x; item < rows * cols; item += args.split_k * THREADS) {
-        const int row = item / cols, col = item - row * cols;
-        const int at = SWAPPED ? col * PITCH + row : row * PITCH + col;
-        float sum = 0.0f;
+    const auto at = [](int row, int col) { return SWAPPED ? col * PITCH + row : row * PITCH + col; };
+    const auto sum_of = [&](int at) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (args.split_k > 1) {
+            float sum = 0.0f;
 #pragma unroll 4
             for (int slice = 0; slice < args.split_k; ++slice) sum += ptx::load_cluster(ptx::cluster_address(parts[0] + at, slice));
-        } else
+            return sum;
+        }
 #endif
-            sum = sum_of_parts(at);
-        if (bare) epilogue.d.store(epilogue.d.place(first_row + row, first_col + col), epilogue.scalars.scale(sum));
-        else epilogue.store_element(args, first_row + row, first_col + col, sum);
+        return sum_of_parts(at);
+    };
+    // Threads store neighbours of a row: of large tiles two where addresses allow. Rows are rounded up to a power of two of such items: to
+    // divide by their number took longer than all the rest.
+    constexpr bool kLarge = VECTORS * LINES >= kItemsOfLarge * THREADS;
+    const int width = kLarge && bare && epilogue.d.pairs ? 2 : 1;
+    const int log_items = kIntBits - __clz((cols - 1) / width);
+#pragma unroll 1
+    for (int item = unit.slice * THREADS + threadIdx.x; item < rows << log_items; item += args.split_k * THREADS) {
+        const int row = item >> log_items, col = (item - (row << log_items)) * width;
+        if (col >= cols) continue;
+        const int count = min(width, cols - col);
+        const float x = sum_of(at(row, col));
+        if (bare) {
+            const float y = kLarge && count > 1 ? sum_of(at(row, col + 1)) : 0.0f;
+            epilogue.d.store_pair(epilogue.d.place(first_row + row, first_col + col), count, epilogue.scalars.scale(x),
+                                  epilogue.scalars.scale(y));
+        } else {
+            epilogue.store_element(args, first_row + row, first_col + col, x);
+        }
     }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (args.split_k > 1) ptx::cluster_sync();   // no block leaves while another reads its sums

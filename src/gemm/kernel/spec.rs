@@ -204,6 +204,8 @@ pub struct KernelSpec {
     pub pdl: bool,
     /// For kernels that store D by TMA where its rows start on 16 bytes: the box.
     pub d_box: Option<TmaBox>,
+    /// Whether the end of k takes half a portion where that is enough.
+    pub halves_end: bool,
     /// Blocks that a multiprocessor holds of a persistent kernel.
     pub blocks_per_multiprocessor: u32,
     /// What it demands.

@@ -60,15 +60,23 @@ fn is_plain(spec: &KernelSpec, problem: &GemmProblem) -> bool {
     problem.batch() == 1 && matrix && vectors && whole
 }
 
-/// Operands along k that threads transpose on their way to shared memory.
-fn along_k(spec: &KernelSpec, problem: &GemmProblem) -> usize {
-    if spec.tma_boxes.is_some() || spec.lanes_share_k() {
-        return 0;
+/// The part of A and B that lies in the order which threads read more slowly, 2 if all does. Where a block has tiles: what lies along k,
+/// and is transposed on its way to shared memory, by the rows of A and columns of B that a tile has. Where lanes share k: vectors that
+/// do not lie along k.
+fn other_order(spec: &KernelSpec, problem: &GemmProblem) -> f64 {
+    if spec.tma_boxes.is_some() {
+        return 0.0;
     }
     let accesses = problem.accesses();
     let a = matches!(accesses.a, Access::RowVector | Access::RowScalar);
     let b = matches!(accesses.b, Access::ColVector | Access::ColScalar);
-    usize::from(a) + usize::from(b)
+    if spec.lanes_share_k() {
+        let across = |side: Side, along_k: bool| !along_k && spec.vector_order(side).is_some();
+        return f64::from(u8::from(across(Side::M, a) || across(Side::N, b)));
+    }
+    let [rows, cols] = [spec.tile.bm, spec.tile.bn].map(f64::from);
+    let part = |along_k: bool, lines: f64| if along_k { lines } else { 0.0 };
+    2.0 * (part(a, rows) + part(b, cols)) / (rows + cols)
 }
 
 /// The parts of its tiles' rows and columns that a matrix has.
@@ -273,8 +281,8 @@ pub struct Work {
     edges: f64,
     /// The parts of tiles outside of the matrix that TMA fills.
     outside: f64,
-    /// Operands along k that threads transpose on their way.
-    along_k: usize,
+    /// The part of A and B in the order that threads read more slowly; 2: all.
+    other_order: f64,
     /// What A, B and D take at the datasheet's bandwidth, in µs, or longer where the kernel does not ask for so much at a time.
     memory_us: f64,
     /// What A and B take there once more, as far as several tiles fetch the same of them, in µs.
@@ -319,6 +327,7 @@ impl Work {
         // Lanes without a part of k have little to do.
         let steps = match spec.lanes_share_k() {
             true => TURN_PART * steps.ceil() + (1.0 - TURN_PART) * steps,
+            false if spec.halves_end => (2.0 * steps).ceil() / 2.0,
             false => steps.ceil(),
         };
         let products = match spec.arithmetic {
@@ -373,7 +382,7 @@ impl Work {
             flops: step_flops * steps,
             peak: device.peak_flops_per_us(spec.arithmetic) / products,
             single_elements: single_elements(spec, problem),
-            along_k: along_k(spec, problem),
+            other_order: other_order(spec, problem),
             edges: edges(spec, problem, blocks as f64 / f64::from(multiprocessors)),
             outside: outside(spec, problem),
             memory_us: problem.min_bytes() / bytes_per_us / slab_fill(spec, problem.k),
@@ -413,7 +422,7 @@ impl Work {
             / (1.0 + general)
             / (1.0 + cost.single_elements * self.single_elements as f64)
             / (1.0 + cost.edges * (self.edges + self.outside))
-            / (1.0 + cost.along_k * self.along_k as f64)
+            / (1.0 + cost.other_order * self.other_order)
             / (1.0 + cost.crowd * busy);
         let ragged_us = self.ragged * cost.ragged_us;
         let batch_us = if self.batched { cost.batch_us } else { 0.0 };
@@ -479,7 +488,11 @@ impl Work {
         let sums_us = shared.clusters.sums_us * self.large_tiles * beside * handed_on;
         let (cut_us, round_us) = match split_k {
             1 => (0.0, 0.0),
-            _ => (cost.cut_us, shared.clusters.round_us),
+            slices => {
+                let slices = f64::from(slices);
+                let cut_us = cost.cut_us + cost.share_us / slices + cost.slice_us * slices;
+                (cut_us, shared.clusters.round_us)
+            }
         };
         let exchange_us = rounds * (sums_us + cut_us) + (rounds - 1.0) * round_us;
         let launch_us = match self.starts_early {
@@ -602,18 +615,20 @@ mod tests {
                         None => assert!(outside == 0.0 && one == ragged && (0.0..=one).contains(&many), "{plan}"),
                     }
                     let work = plan.work(&device);
-                    assert!((0.0..=1.0).contains(&work.ragged) && work.along_k <= 2, "{plan}");
+                    assert!((0.0..=1.0).contains(&work.ragged) && work.other_order <= 2.0, "{plan}");
                     let (Some(&cost), &shared) = (costs.of(spec), costs.shared_of(problem.dtype())) else {
                         panic!("a candidate without costs: {plan}");
                     };
                     let us = work.us(&cost, &shared);
-                    let mut dearer = [cost; 6];
+                    let mut dearer = [cost; 8];
                     dearer[0].edges += 1.0;
                     dearer[1].crowd += 1.0;
-                    dearer[2].along_k += 1.0;
+                    dearer[2].other_order += 1.0;
                     dearer[3].ragged_us += 1.0;
                     dearer[4].general_us += 1.0;
                     dearer[5].general += 1.0;
+                    dearer[6].share_us += 1.0;
+                    dearer[7].slice_us += 1.0;
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }

@@ -41,8 +41,9 @@ pub struct KernelCost {
     pub single_elements: f64,
     /// What tiles that stick out of the matrix on a side take more, as a part of their time; with TMA, as far as they stick out.
     pub edges: f64,
-    /// What each operand that lies along k takes more, as a part of the time of a tile, where threads transpose it on its way.
-    pub along_k: f64,
+    /// What A or B takes more in the order that threads read more slowly, as a part of the time of a tile: along k, where threads transpose
+    /// it on its way to shared memory; where lanes share k, vectors that do not lie along it.
+    pub other_order: f64,
     /// What arithmetic takes more where all multiprocessors work than where one does, as a part.
     pub crowd: f64,
     /// What a wave of whole tiles takes more, in µs, where rows of the result start off 16 bytes.
@@ -61,6 +62,12 @@ pub struct KernelCost {
     pub beside_us: f64,
     /// What a cut across a cluster takes more with this kernel, in µs.
     pub cut_us: f64,
+    /// What it takes a block more to finish the sums of a whole tile, where a cluster cuts k, in µs: each finishes its part of them.
+    #[serde(default)]
+    pub share_us: f64,
+    /// What each slice of k adds to that, in µs: its sums have to arrive.
+    #[serde(default)]
+    pub slice_us: f64,
     /// How far multiprocessors that are done with a block go on with the next one by themselves: 0 where blocks come in waves
     /// (wave quantization in full), 1 where nothing waits for a wave to end.
     pub flow: f64,
@@ -324,13 +331,15 @@ impl Costs {
             check(kernel, "single_elements", cost.single_elements, 0.0, LONGEST)?;
             check(kernel, "edges", cost.edges, 0.0, LONGEST)?;
             check(kernel, "crowd", cost.crowd, 0.0, LONGEST)?;
-            check(kernel, "along_k", cost.along_k, 0.0, LONGEST)?;
+            check(kernel, "other_order", cost.other_order, 0.0, LONGEST)?;
             check(kernel, "ragged_us", cost.ragged_us, 0.0, LONGEST)?;
             check(kernel, "general_us", cost.general_us, 0.0, LONGEST)?;
             check(kernel, "general", cost.general, 0.0, LONGEST)?;
             check(kernel, "batch_us", cost.batch_us, 0.0, LONGEST)?;
             check(kernel, "beside_us", cost.beside_us, 0.0, LONGEST)?;
             check(kernel, "cut_us", cost.cut_us, 0.0, LONGEST)?;
+            check(kernel, "share_us", cost.share_us, 0.0, LONGEST)?;
+            check(kernel, "slice_us", cost.slice_us, 0.0, LONGEST)?;
             check(kernel, "flow", cost.flow, 0.0, 1.0)?;
             check(kernel, "curve", cost.curve, 1e-3, 100.0)?;
         }

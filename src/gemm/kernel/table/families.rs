@@ -44,6 +44,7 @@ pub(super) const PRODUCTION: KernelSpec = KernelSpec {
     tma_boxes: None,
     pdl: false,
     d_box: None,
+    halves_end: false,
     blocks_per_multiprocessor: 1,
     needs: Needs::ANY,
     may_spill_on: &[],
@@ -243,6 +244,7 @@ pub(super) const fn unaligned(
     KernelSpec {
         file: "ffma/ffma_unaligned",
         summary: "FP32 multiply-adds, any alignment, copies of words between them",
+        halves_end: true,
         ..by_words(name, tile(block, warp, thread, stages))
     }
 }
