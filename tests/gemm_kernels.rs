@@ -469,7 +469,10 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
     if spec.parallel_split_k {
         // Few tiles with so much k that a second kernel adds up many slices, of which the last one is short.
         let (bm, bn, bk) = (spec.tile.bm as usize, spec.tile.bn as usize, spec.tile.bk as usize);
-        for (m, n, k) in [(bm, bn, 600 * bk), (bm + 3, 2 * bn - 3, 70 * bk + 5)] {
+        // The host computes them too.
+        const MOST_PRODUCTS: usize = 1 << 24;
+        let steps = (MOST_PRODUCTS / (bm * bn * bk)).clamp(40, 600);
+        for (m, n, k) in [(bm, bn, steps * bk), (bm + 3, 2 * bn - 3, 40 * bk + 5)] {
             let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
             for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
                 let mut problem = base(m, n, k, a, b, 0);

@@ -24,6 +24,9 @@ const MANY_PRODUCTS: usize = 1024;
 /// Up to so many rows, or columns, past a matrix along k have kernels of their own, which share k already.
 const FEW_LINES: usize = 16;
 
+/// So few have such kernels whatever the matrix: TT 2×6×3507 takes 3.9 µs on an H200, and 6.1 in slices.
+const VERY_FEW_LINES: usize = 2;
+
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 
@@ -99,8 +102,11 @@ fn has_long_sums(problem: &GemmProblem) -> bool {
     let accesses = problem.accesses();
     let a_along_k = matches!(accesses.a, Access::RowVector | Access::RowScalar);
     let b_along_k = matches!(accesses.b, Access::ColVector | Access::ColScalar);
-    let few_lines = a_along_k && b_along_k && m.min(n) <= FEW_LINES;
-    k >= MANY_PRODUCTS && k > m.max(n) && !few_lines
+    let most = match a_along_k && b_along_k {
+        true => FEW_LINES,
+        false => VERY_FEW_LINES,
+    };
+    k >= MANY_PRODUCTS && k > m.max(n) && m.min(n) > most
 }
 
 /// Why the planner does not consider a kernel that could compute `problem`.
