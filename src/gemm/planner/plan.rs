@@ -36,8 +36,8 @@ const DEPTH_EXPONENT: f64 = 0.0704;
 
 /// Clusters for so many units of work, where `most` fit on the device. Every cluster has as many units where no more than a few
 /// multiprocessors stay idle for that: then clusters that share operands in the L2 remain in step.
-fn clusters_in_step(units: u32, most: u32) -> u32 {
-    let even = units.div_ceil(units.div_ceil(most).max(1));
+pub(super) fn clusters_in_step(units: u32, most: u32) -> u32 {
+    let even = units.div_ceil(units.div_ceil(most));
     if even >= most - most / FEW_CLUSTERS {
         even
     } else {
