@@ -39,6 +39,9 @@
 // that there is one copy of its code: 128 copies took longer to fetch than to execute. An epilogue that is nothing but α is the first
 // thing behind the main loop, for the same reason.
 //
+// In 2-CTA clusters, which have several tiles each, a tile whose epilogue is nothing but α is stored while the next one is multiplied: at its
+// end sums are only rounded, to half as many registers, and a box of them goes out behind each of the next tile's first stages.
+//
 // Sums stay in the tensor core for all of k. Products are exact; Inf and NaN pass through as IEEE says.
 //
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
@@ -78,6 +81,7 @@ constexpr int kWarpgroupWarps = kWarpgroup / kWarp;
 constexpr int kSharedBytes = 228 * 1024;     // of a multiprocessor
 constexpr int kSharedReserved = 1024;        // of it for each block
 constexpr int kEpilogueRegisters = 96;       // of 32 values and what goes with them
+constexpr int kOtherRegisters = 32;          // of a consumer beside its sums: addresses, counters, descriptors
 constexpr int kStartBarrier = 1;
 constexpr int kStagingBuffers = 2;           // of a warp
 // TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
@@ -129,6 +133,11 @@ struct Config {
                   "every tile and box starts on a period of its swizzle");
     static_assert((BN / PAIR) % (S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>) == 0, "a block's share of S is whole boxes");
     static_assert(SWAPPED || BN % BOX == 0, "boxes do not reach into the next tile");
+
+    // A tile is stored while the next one is multiplied, a box a stage: see multiply_and_store_behind.
+    static constexpr bool STORES_BEHIND = PAIR > 1;
+    static constexpr int BOXES = SWAPPED ? 0 : BN / BOX;
+    static_assert(!STORES_BEHIND || CONSUMER_REGISTERS >= SUMS + SUMS / 2 + kOtherRegisters, "registers hold a tile and the one before, rounded");
 
     // Where clusters cut k, blocks share the sums out among them, so many vectors of 8 rows of S at a time.
     static constexpr int SHARE = SWAPPED ? 1 : BOX / kFragmentColumns, SHARES = SUMS / kVector / SHARE;
@@ -198,6 +207,7 @@ struct Work {
     static __device__ __forceinline__ bool cut() { return CONFIG::CUTS && ptx::cluster_size() > 1; }
     static __device__ __forceinline__ int apart() { return CONFIG::PAIR == 1 ? slice_apart() : 0; }
     __device__ __forceinline__ bool more() const { return unit < units; }
+    __device__ __forceinline__ bool several() const { return step < units - unit; }
     __device__ __forceinline__ void next() { unit += step; }
     __device__ __forceinline__ int stages() const { return (k_end - k_begin + BK - 1) / BK; }
 
@@ -219,7 +229,10 @@ struct Work {
         int tile_r = first + inside % height;
         if (CONFIG::PAIR > 1) tile_r = tile_r * CONFIG::PAIR + rank;
         row_r = tile_r * CONFIG::ROWS;
-        row_s = inside / height * CONFIG::BN;
+        int tile_s = inside / height;
+        // Every other group is walked backwards, so that it begins with the tiles of S that the L2 still holds.
+        if (CONFIG::PAIR > 1 && index / per_group % 2 == 1) tile_s = tiles_s - 1 - tile_s;
+        row_s = tile_s * CONFIG::BN;
     }
 };
 
@@ -294,8 +307,32 @@ struct Consumer {
         }
     }
 
-    // The sums over the next `stages` stages; none where a slice is beyond the end of k. One group of wgmma is under way while
-    // the next stage is waited for.
+    // Multiplies the next stage, and gives the one before it back, if `follows`. This group of wgmma stays under way while the next stage
+    // is waited for. `meanwhile` is what else the warp does while the tensor cores are busy. FRESH: sums start from zero.
+    template <bool FRESH, typename MEANWHILE>
+    __device__ __forceinline__ void multiply(float (&sum)[CONFIG::SUMS], bool follows, int& before, MEANWHILE&& meanwhile) {
+        ptx::mbarrier_wait(shared.full(ring.stage), ring.parity);
+        const uint64_t at = ring.stage * (CONFIG::STAGE_BYTES / kChunk);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < BK / kStepK; ++step) {
+            ptx::wgmma_half<CONFIG::TYPE, CONFIG::R_MAJOR == Major::kRows, CONFIG::S_MAJOR == Major::kRows>(
+                sum, r + at + step * kStepOf<CONFIG::R_MAJOR>, s + at + step * kStepOf<CONFIG::S_MAJOR>, !(FRESH && step == 0));
+        }
+        ptx::wgmma_commit();
+        meanwhile();
+        ptx::wgmma_wait<1>();
+        if (follows) release(before);
+        before = ring.stage;
+        ring.advance();
+    }
+    __device__ __forceinline__ void complete(float (&sum)[CONFIG::SUMS], int before) const {
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(sum);
+        release(before);
+    }
+
+    // The sums over the next `stages` stages; none where a slice is beyond the end of k.
     __device__ __forceinline__ void accumulate(float (&sum)[CONFIG::SUMS], int stages) {
 #pragma unroll
         for (int i = 0; i < CONFIG::SUMS; ++i) sum[i] = 0.0f;
@@ -303,24 +340,20 @@ struct Consumer {
         ptx::wgmma_pin(sum);
         int before = 0;
 #pragma unroll 1
-        for (int stage = 0; stage < stages; ++stage) {
-            ptx::mbarrier_wait(shared.full(ring.stage), ring.parity);
-            const uint64_t at = ring.stage * (CONFIG::STAGE_BYTES / kChunk);
-            ptx::wgmma_fence();
+        for (int stage = 0; stage < stages; ++stage) multiply<false>(sum, stage > 0, before, [] {});
+        complete(sum, before);
+    }
+
+    // The same for CONFIG::BOXES stages or more, with meanwhile(i) behind stage i, for each i < CONFIG::BOXES. What was in `sum` is lost.
+    template <typename MEANWHILE>
+    __device__ __forceinline__ void accumulate_with(float (&sum)[CONFIG::SUMS], int stages, MEANWHILE&& meanwhile) {
+        int before = 0;
+        multiply<true>(sum, false, before, [&] { meanwhile(0); });
 #pragma unroll
-            for (int step = 0; step < BK / kStepK; ++step) {
-                ptx::wgmma_half<CONFIG::TYPE, CONFIG::R_MAJOR == Major::kRows, CONFIG::S_MAJOR == Major::kRows>(
-                    sum, r + at + step * kStepOf<CONFIG::R_MAJOR>, s + at + step * kStepOf<CONFIG::S_MAJOR>, true);
-            }
-            ptx::wgmma_commit();
-            ptx::wgmma_wait<1>();
-            if (stage > 0) release(before);
-            before = ring.stage;
-            ring.advance();
-        }
-        ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(sum);
-        release(before);
+        for (int i = 1; i < CONFIG::BOXES; ++i) multiply<false>(sum, true, before, [&] { meanwhile(i); });
+#pragma unroll 1
+        for (int stage = CONFIG::BOXES; stage < stages; ++stage) multiply<false>(sum, true, before, [] {});
+        complete(sum, before);
     }
 };
 
@@ -354,6 +387,12 @@ struct Output {
     __device__ __forceinline__ void scale_and_store(const BatchCoordinates& at, int row, int col, float (&x)[COUNT]) {
         Scalars(args).scale_all(x);
         store_boxes(at, row, col, x);
+    }
+
+    // Box `box` of a tile whose first column is `col` and whose values are rounded, two a word.
+    template <int WORDS>
+    __device__ __forceinline__ void store_rounded(const BatchCoordinates& at, int row, int col, const uint32_t (&words)[WORDS], int box) {
+        store_box(at, row, col + box * CONFIG::BOX, [&words, box](int i) { return words[box * (CONFIG::BOX / 4) + i]; });
     }
 
     // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
@@ -392,34 +431,36 @@ private:
         return line * kRowBytes + (chunk ^ (line * kRowBytes / kTileRow % kChunks)) * kChunk;
     }
 
-    // Rounds the box whose first value is x[first] into the next staging buffer. Nobody reads that any more.
-    template <int COUNT>
-    __device__ __forceinline__ const char* stage(const float (&x)[COUNT], int first) {
+    // Writes a box into the next staging buffer, which nobody reads any more. pair(i): the values 2·i and 2·i + 1 of the thread, rounded.
+    template <typename PAIRS>
+    __device__ __forceinline__ const char* stage(PAIRS&& pair) {
         const char* const staging = shared.staging(warp, buffer);
         buffer = (buffer + 1) % kStagingBuffers;
         const int line = lane % kFragmentRows, half = lane / kFragmentRows;
 #pragma unroll
         for (int chunk = 0; chunk < CONFIG::BOX * 2 / kChunk; chunk += 2) {
-            const int i = first + chunk * 4;
-            ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, chunk + half),
-                                ptx::round_pair<CONFIG::TYPE>(x[i], x[i + 1]), ptx::round_pair<CONFIG::TYPE>(x[i + 2], x[i + 3]),
-                                ptx::round_pair<CONFIG::TYPE>(x[i + 4], x[i + 5]),
-                                ptx::round_pair<CONFIG::TYPE>(x[i + 6], x[i + 7]));
+            const int i = chunk * 2;
+            ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, chunk + half), pair(i), pair(i + 1), pair(i + 2), pair(i + 3));
         }
         return staging;
+    }
+    // The box whose first value is x[first].
+    template <int COUNT>
+    static __device__ __forceinline__ auto rounding(const float (&x)[COUNT], int first) {
+        return [&x, first](int i) { return ptx::round_pair<CONFIG::TYPE>(x[first + 2 * i], x[first + 2 * i + 1]); };
     }
 
     template <int COUNT>
     __device__ __forceinline__ void store_boxes(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
 #pragma unroll
-        for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, x, first);
+        for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, rounding(x, first));
     }
 
-    template <int COUNT>
-    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT], int first) {
+    template <typename PAIRS>
+    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, PAIRS&& pair) {
         if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
         __syncwarp();
-        const char* const staging = stage(x, first);
+        const char* const staging = stage(pair);
         ptx::fence_async_proxy();
         __syncwarp();
         if (lane == 0) {
@@ -434,7 +475,7 @@ private:
     __device__ __forceinline__ void store_rows(const Elements<CONFIG::TYPE>& d, int row, int col, const float (&x)[COUNT], int first) {
         constexpr int kWidth = CONFIG::BOX < kWarp ? CONFIG::BOX : kWarp;   // elements of a row that lanes store at a time
         constexpr int kTurnLines = kWarp / kWidth;
-        const char* const staging = stage(x, first);
+        const char* const staging = stage(rounding(x, first));
         __syncwarp();   // also: all lanes have read the other buffer, which is written next
 #pragma unroll
         for (int left = 0; left < CONFIG::BOX; left += kWidth) {
@@ -479,6 +520,32 @@ __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& out
     in_turn<CONFIG::PART>(sum, [&](int part, float (&x)[CONFIG::PART]) {
         apply_and_store<CONFIG>(args, output, epilogue, at, row_r, row_s + part * CONFIG::PART * 2, x);
     });
+}
+
+// All tiles of a cluster that has several, where the epilogue is plain and k has CONFIG::BOXES stages or more. Between the last
+// multiplication of a tile and the first of the next one, sums are rounded, and nothing else: the tile is stored behind the first stages
+// of the next one, during whose multiplications warps would only wait.
+template <typename CONFIG>
+__device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, Consumer<CONFIG>& consumer, Output<CONFIG>& output,
+                                                          Work<CONFIG> work) {
+    float sum[CONFIG::SUMS] = {};
+    uint32_t rounded[CONFIG::SUMS / 2] = {};   // the tile before
+    int row = 0, col = 0, batch = 0;           // where that belongs
+    bool pending = false;                      // there is one
+    const auto store = [&](int box) {
+        if (pending) output.store_rounded(BatchCoordinates(args, args.d, batch), row, col, rounded, box);
+    };
+    for (; work.more(); work.next()) {
+        consumer.accumulate_with(sum, work.stages(), store);
+        work.locate(row, col, batch);
+        row += output.warp * kFragmentRows;
+        Scalars(args).scale_all(sum);
+#pragma unroll
+        for (int i = 0; i < CONFIG::SUMS / 2; ++i) rounded[i] = ptx::round_pair<CONFIG::TYPE>(sum[2 * i], sum[2 * i + 1]);
+        pending = true;
+    }
+#pragma unroll
+    for (int box = 0; box < CONFIG::BOXES; ++box) store(box);
 }
 
 // The blocks of the cluster hold the sums of the slices of k: each adds up its shares of them, in the order of k, and stores those. A
@@ -609,6 +676,11 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         if constexpr (CONFIG::DEALS) ptx::registers_increase_to<CONFIG::CONSUMER_REGISTERS>();
         Consumer<CONFIG> consumer(shared, warp, lane);
         Output<CONFIG> output(args, d_map, shared, warp, lane);
+        if (CONFIG::STORES_BEHIND && output.plain && work.several() && work.stages() >= CONFIG::BOXES) {
+            if constexpr (CONFIG::STORES_BEHIND) multiply_and_store_behind<CONFIG>(args, consumer, output, work);
+            output.finish();
+            return;
+        }
         for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);

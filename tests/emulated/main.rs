@@ -12,7 +12,8 @@ mod mutants;
 use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
+use candle_sgemm::gemm::kernel::spec::Grid;
+use candle_sgemm::gemm::{ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
 use kernels::ptx::Target;
@@ -308,6 +309,65 @@ fn every_kernel(test: &str, target: Target) {
         attention(target);
         rows(target);
     }
+}
+
+/// Products with several tiles for each cluster, whose epilogue is nothing but α: there each tile is stored while the next one is
+/// multiplied. [`MOST_WORK`] leaves no room for such. Rows of tiles are walked one after the other or two together, so that some
+/// are walked backwards.
+#[test]
+fn tiles_are_stored_behind_the_next() {
+    if ptx::skipped("tiles_are_stored_behind_the_next") {
+        return;
+    }
+    const UNITS: [[usize; 2]; 5] = [[2, 1], [1, 2], [2, 2], [3, 1], [1, 3]];
+    let started = Instant::now();
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let many = setting("CANDLE_SGEMM_EMULATED_CASES", 2);
+    let rows: Vec<_> = TABLE
+        .iter()
+        .filter(|spec| matches!(spec.grid, Grid::Clusters(_)) && spec.d_box.is_some() && chosen(spec.name))
+        .collect();
+    let tally = Tally::default();
+    in_parallel(rows.len(), |i| {
+        let spec = rows[i];
+        let mut rng = rng_of(spec.name, seed);
+        let [bm, bn, bk] = [spec.tile.bm, spec.tile.bn, spec.tile.bk].map(|size| size as usize);
+        let boxes = bn / spec.d_box.map_or(1, |d_box| d_box.inner as usize);
+        let device = DeviceInfo {
+            sm_count: 2,
+            ..Target::Hopper.device()
+        };
+        for _ in 0..many {
+            // The last unit may be mostly empty, and its second tile, too. Rows are whole vectors, for TMA takes no others.
+            let [units_m, units_n] = UNITS[rng.random_range(0..UNITS.len())];
+            let vectors = |rng: &mut StdRng, most: usize, least: usize| rng.random_range(least / 8 + 1..=most / 8) * 8;
+            let m = vectors(&mut rng, 2 * bm * units_m, 2 * bm * (units_m - 1));
+            let n = vectors(&mut rng, bn * units_n, bn * (units_n - 1));
+            let k = vectors(&mut rng, (boxes + 1) * bk, (boxes - 2) * bk);
+            let (a, b) = (spec.name.as_bytes()[spec.name.len() - 2], spec.name.ends_with('t'));
+            let a = if a == b't' {
+                OperandLayout::col_major(m)
+            } else {
+                OperandLayout::row_major(k)
+            };
+            let b = if b {
+                OperandLayout::col_major(k)
+            } else {
+                OperandLayout::row_major(n)
+            };
+            let mut problem = GemmProblem::new(m, n, k, a, b);
+            problem.types = ElementTypes::all_of(spec.dtype);
+            let mut plan =
+                Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
+            plan.group_m = rng.random_range(1..=2);
+            let case = gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64());
+            match case.check(Schedule::drawn(rng.next_u64())) {
+                Ok((_, report)) => tally.ran(report),
+                Err(wrong) => tally.complain(format!("{case}:\n{wrong}")),
+            }
+        }
+    });
+    tally.conclude("tiles stored behind the next", started);
 }
 
 /// The kernels for the architectures that have no run of their own are parsed, too: an instruction that the emulator lacks is

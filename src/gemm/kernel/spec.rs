@@ -81,7 +81,8 @@ pub enum Grid {
     /// with stream-K as many blocks as that says.
     Persistent,
     /// 2-CTA clusters: the tiles of their two blocks are neighbours along this side, what they share of an operand TMA
-    /// multicasts to both, and they go on to further units, of two tiles each: `(2·min(units, multiprocessors / 2), 1, 1)`.
+    /// multicasts to both, and they go on to further units, of two tiles each: `(2·min(units, multiprocessors / 2), 1, 1)`,
+    /// or a few less where all clusters then have as many units.
     Clusters(Side),
 }
 

@@ -20,6 +20,10 @@ const _: () = assert!(MAX_GRID_YZ <= MAX_OVERSHOOT, "a block's next matrix is so
 /// B in the L2.
 pub(super) const GROUP_M: u32 = 8;
 
+/// One of so many clusters may stay idle, so that all others have as many tiles each. 4096³ has 256 units for 66 clusters: four each for
+/// 64 of them take no longer.
+const FEW_CLUSTERS: u32 = 16;
+
 /// Results with no more rows and columns can be the sums of many more products each, as gradients of weights are, and several
 /// ways to share those out are about as fast. There the planner trades a little time for a smaller error, which grows with the
 /// square root of the accumulation depth.
@@ -30,6 +34,17 @@ const SHALLOW_DEPTH: f64 = 512.0;
 
 /// The time that half as long a chain may cost in a small result: log₂ of 1.05.
 const DEPTH_EXPONENT: f64 = 0.0704;
+
+/// Clusters for so many units of work, where `most` fit on the device. Every cluster has as many units where no more than a few
+/// multiprocessors stay idle for that: then clusters that share operands in the L2 remain in step.
+pub(super) fn clusters_in_step(units: u32, most: u32) -> u32 {
+    let even = units.div_ceil(units.div_ceil(most));
+    if even >= most - most / FEW_CLUSTERS {
+        even
+    } else {
+        units.min(most)
+    }
+}
 
 /// A kernel and everything its launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +111,7 @@ impl Plan {
             (Grid::Units | Grid::Persistent, Cut::Cluster(slices)) => [units * slices, 1, 1],
             (Grid::Units, _) => [units, 1, 1],
             (Grid::Persistent, _) => [units.min(sms * spec.blocks_per_multiprocessor), 1, 1],
-            (Grid::Clusters(_), _) => [2 * units.min((sms / 2).max(1)), 1, 1],
+            (Grid::Clusters(_), _) => [2 * clusters_in_step(units, (sms / 2).max(1)), 1, 1],
         };
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
         // The workspace has the kernel's own part first, then the operands that are repacked.

@@ -2,7 +2,7 @@
 
 use super::choose::cheapest_that;
 use super::explain::explain;
-use super::plan::{cheaper, Plan, GROUP_M, MAX_GRID_YZ};
+use super::plan::{cheaper, clusters_in_step, Plan, GROUP_M, MAX_GRID_YZ};
 use super::prepare;
 use crate::device::DeviceInfo;
 use crate::error::Error;
@@ -925,4 +925,18 @@ fn blocks_that_share_a_multiprocessor_reach_between_one_and_all() {
             }
         }
     }
+}
+
+#[test]
+fn clusters_in_step_make_no_more_rounds() {
+    for most in 1..=80 {
+        for units in 1..=1000 {
+            let clusters = clusters_in_step(units, most);
+            assert!((1..=most).contains(&clusters), "{clusters} clusters for {units} units");
+            let rounds = units.div_ceil(units.min(most));
+            assert_eq!(units.div_ceil(clusters), rounds, "{units} units, {most} clusters");
+        }
+    }
+    assert_eq!(clusters_in_step(256, 66), 64, "four units for each");
+    assert_eq!(clusters_in_step(67, 66), 66, "34 would leave half of the device idle");
 }
