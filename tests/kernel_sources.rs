@@ -277,6 +277,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "GEMV_RING_OF(NAME, TYPE, WARPS, STAGES, GROUPS, BLOCKS)",
+        of: "Shape<TYPE, WARPS, STAGES, GROUPS, BLOCKS>",
+        says: &[
+            ("bm", "kGroup"), ("bn", "kGroup"), ("bk", "kSliceK"), ("stages", "STAGES"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
+            ("partial_sums", "WARPS"), ("most_rows", "kGroup"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
         made_by: "THIN_HALF_DOT_OF(NAME, TYPE, BLOCKS, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED)",
         of: "thin_half::Dot<TYPE, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED>",
         says: &[

@@ -15,6 +15,11 @@ __device__ __forceinline__ void cp_async_16(void* shared, const void* global, in
                  ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
 }
 
+// The same to this address in shared memory.
+__device__ __forceinline__ void cp_async_16(uint32_t shared, const void* global, int valid_bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid_bytes) : "memory");
+}
+
 // The same, and asks the L2 to fetch the whole 256 bytes around them: for rows that the block reads on.
 __device__ __forceinline__ void cp_async_16_prefetch_256(void* shared, const void* global, int valid_bytes = 16) {
     asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;"

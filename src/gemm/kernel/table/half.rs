@@ -183,7 +183,42 @@ const fn stream(
     }
 }
 
-/// The same with a norm of the rows and gated columns inside, at the costs of a kernel without.
+/// At most eight rows: mma.sync, and blocks that stay, whose warps copy lines of B to rings of their own. Warps, stages of a ring, groups of
+/// lines between two meetings of a block's warps, blocks a multiprocessor.
+const fn ring(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    [warps, stages, groups, blocks]: [u32; 4],
+) -> KernelSpec {
+    const ROWS: u32 = 8;
+    /// Of a group.
+    const LINES: u32 = 8;
+    /// What a warp copies of a line at once: a vector a lane.
+    const K: u32 = derived::WARP * 16 / BYTES;
+    const BARRIER: u32 = 8;
+    let sums = 2 * ROWS * groups * LINES * DType::F32.size() as u32;
+    KernelSpec {
+        file: "gemv/gemv_ring_sm90",
+        summary: "blocks that stay copy B past up to eight rows of A, 16 bits",
+        tile: tile([ROWS, LINES, K], NO_WARPS, NO_THREADS, stages),
+        dynamic_shared: warps * (stages * LINES * K * BYTES + sums) + BARRIER,
+        grid: Grid::Persistent,
+        blocks_per_multiprocessor: blocks,
+        partial_sums: warps,
+        pdl: true,
+        needs: Needs {
+            a: &[Access::RowVector],
+            b: &[Access::ColVector],
+            max_m: ROWS,
+            max_batch: 1,
+            ..derived::Layout::NT.needs()
+        },
+        ..half(name, costs, dtype, [ROWS, LINES, stages], warps * derived::WARP)
+    }
+}
+
+/// One or two rows as [`stream`] takes them, with a norm of the rows and gated columns inside, at the costs of a kernel without.
 const fn fused(
     name: &'static str,
     _: &'static str,
@@ -353,6 +388,9 @@ both! { F16, BF16,
     stream("gemv_stream", "m1_k2048", [1, 4, 2048], [4, 4]),
     stream("gemv_stream", "m1_k4096", [1, 2, 4096], [8, 3]),
     stream("gemv_stream", "m2_k2048", [2, 4, 2048], [4, 3]),
+    // warps, stages, groups and blocks a multiprocessor
+    ring("gemv_ring", "m8", [16, 2, 8, 1]),
+    ring("gemv_ring", "m8_2blocks", [8, 3, 4, 2]),
     // tile, warps along the lines and along k
     dot_cols("thin_dot", "16x8", [16, 8, 128], [1, 4]),
     dot_cols("thin_dot", "16x8_deep", [16, 8, 512], [1, 8]),
