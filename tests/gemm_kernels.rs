@@ -361,6 +361,15 @@ fn sizes(spec: &KernelSpec) -> Vec<(usize, usize, usize)> {
     for size in &mut sizes {
         *size = (size.0.max(1), size.1.max(1), size.2.max(1));
     }
+    if spec.needs.max_k > 0 {
+        let most = spec.needs.max_k as usize;
+        let whole: Vec<_> = sizes.iter().map(|&(m, n, k)| (m, n, k.min(most))).collect();
+        sizes.extend(whole);
+        sizes.extend((1..=most).map(|k| (2 * bm + 3, 3 * bn + 1, k)));
+        if spec.needs.max_n > 0 {
+            sizes.extend((1..=most).map(|k| (2 * bm + 3, spec.needs.max_n as usize, k)));
+        }
+    }
     sizes
 }
 

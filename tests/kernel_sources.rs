@@ -87,6 +87,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "FFMA_FEW_K(NAME, BLOCKS, BM, BN, MOST_K, TM)",
+        of: "ffma_gemm::FewK<BM, BN, MOST_K, TM>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "MOST_K"), ("tm", "TM"), ("tn", "1"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+            ("most_k", "MOST_K"), ("most_cols", "BN == 1 ? 1 : 0"),
+        ],
+    },
+    Family {
         made_by: "FFMA_LOADED(NAME, BM, BN, TM, TN)",
         of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>",
         says: &[
@@ -280,7 +288,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_RING_OF(NAME, TYPE, WARPS, STAGES, GROUPS, BLOCKS)",
         of: "Shape<TYPE, WARPS, STAGES, GROUPS, BLOCKS>",
         says: &[
-            ("bm", "kGroup"), ("bn", "kGroup"), ("bk", "kSliceK"), ("stages", "STAGES"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
+            ("bm", "kGroup"), ("bn", "kGroup"), ("bk", "C::ROUND_K"), ("stages", "STAGES"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
             ("partial_sums", "WARPS"), ("most_rows", "kGroup"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
     },
@@ -322,6 +330,7 @@ fn facts(spec: &KernelSpec) -> BTreeMap<&'static str, u32> {
         ("d_columns", spec.d_box.map_or(0, |of| of.inner)),
         ("most_rows", needs.max_m),
         ("most_cols", needs.max_n),
+        ("most_k", needs.max_k),
         ("fused", spec.fused.into()),
     ]);
     // Whether an operand runs along its rows, if the kernel takes one order only.

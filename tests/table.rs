@@ -189,7 +189,10 @@ fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> Gemm
         Needs { max_n: 1.., .. } => (bm * rows, bn),
         _ => (bm * rows, bn * columns),
     };
-    let k = size(rng, 16384).next_multiple_of(4);
+    let k = match spec.needs.max_k {
+        0 => size(rng, 16384).next_multiple_of(4),
+        most => rng.random_range(1..=most as usize),
+    };
     let mut layout = |takes: &[Access], rows, cols| match takes.choose(rng) {
         Some(Access::ColVector | Access::ColScalar) => OperandLayout::col_major(rows),
         Some(_) => OperandLayout::row_major(cols),

@@ -52,6 +52,7 @@ template <Half TYPE_, int WARPS_, int STAGES_, int GROUPS_, int BLOCKS_>
 struct Shape {
     static constexpr Half TYPE = TYPE_;
     static constexpr int WARPS = WARPS_, STAGES = STAGES_, GROUPS = GROUPS_, BLOCKS = BLOCKS_;
+    static constexpr int ROUND_K = WARPS * kSliceK;
     static constexpr int THREADS = WARPS * kWarp, LINES = GROUPS * kGroup;
     static constexpr int RING_BYTES = STAGES * kStageBytes;
     static constexpr int SUMS = kGroup * LINES;   // that a warp leaves of a unit
@@ -69,7 +70,7 @@ struct Shape {
 
     static_assert(GROUPS % SHIFTED_ROWS == 0, "a shifted row stays within its place");
     static_assert(BLOCKS * SHARED_BYTES <= kSharedLimit - (BLOCKS - 1) * 1024, "a multiprocessor has room for its blocks, and 1 KB more of each");
-    static_assert(WARPS * kSliceK <= kMaxOvershoot, "the end of a round is an int");
+    static_assert(ROUND_K <= kMaxOvershoot, "the end of a round is an int");
 };
 
 // How warps share k, and which slice and groups a warp has.

@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 27] = [
+const FAMILIES: [Family; 29] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -80,6 +80,11 @@ const FAMILIES: [Family; 27] = [
         &["ffma_unaligned_32x32", "ffma_unaligned_64x32"],
     ),
     (
+        "FFMA, few k",
+        Target::Hopper,
+        &["ffma_few_k_128x8", "ffma_few_k_1024x1"],
+    ),
+    (
         "thin products",
         Target::Hopper,
         &["thin_axpy_4x128", "thin_axpy_32x8", "thin_dot_256x2", "thin_dot_4x128"],
@@ -106,6 +111,11 @@ const FAMILIES: [Family; 27] = [
             "gemv_panel_n16",
             "gemv_stream_m1_k1024",
         ],
+    ),
+    (
+        "few rows through rings",
+        Target::Hopper,
+        &["gemv_ring_bf16_m8", "gemv_ring_f16_m8_2blocks"],
     ),
     (
         "norms and gates inside",

@@ -69,6 +69,13 @@ pub enum Refusal {
         /// The problem's.
         columns: usize,
     },
+    /// The sums are too long.
+    Depth {
+        /// The most products that it takes.
+        most: u32,
+        /// The problem's.
+        k: usize,
+    },
     /// The batch has too many matrices.
     Batch {
         /// The most that it takes.
@@ -148,6 +155,7 @@ impl fmt::Display for Refusal {
             Refusal::Columns { most, columns } => {
                 write!(f, "it takes at most {most} columns and the problem has {columns}")
             }
+            Refusal::Depth { most, k } => write!(f, "it takes sums of at most {most} products and k is {k}"),
             Refusal::Batch { most, matrices } => write!(
                 f,
                 "it takes at most {most} matrices at a time and the batch has {matrices}"
@@ -233,6 +241,12 @@ impl KernelSpec {
             return Some(Refusal::Columns {
                 most: needs.max_n,
                 columns: problem.n,
+            });
+        }
+        if needs.max_k != 0 && problem.k > needs.max_k as usize {
+            return Some(Refusal::Depth {
+                most: needs.max_k,
+                k: problem.k,
             });
         }
         if needs.max_batch != 0 && problem.batch() > needs.max_batch as usize {

@@ -144,6 +144,8 @@ pub struct Needs {
     pub max_m: u32,
     /// Most columns of the result; 0: any.
     pub max_n: u32,
+    /// Most products of a sum; 0: any.
+    pub max_k: u32,
     /// Most matrices of the batch; 0: any.
     pub max_batch: u32,
 }
@@ -157,6 +159,7 @@ impl Needs {
         b: &[],
         max_m: 0,
         max_n: 0,
+        max_k: 0,
         max_batch: 0,
     };
 }

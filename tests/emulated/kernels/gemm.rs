@@ -568,7 +568,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         1 => rng.random_range(1..=rounds),
         _ => rounds + rng.random_range(0..=2 * rounds),
     };
-    let most_k = (most_work / padded).max(1);
+    let most_k = (most_work / padded).clamp(1, limit(spec.needs.max_k));
     let mut k = k.min(most_k);
     // Slices that a second kernel adds up are some portions of k each.
     const APART: f64 = 0.25;

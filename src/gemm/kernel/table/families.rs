@@ -249,6 +249,25 @@ pub(super) const fn unaligned(
     }
 }
 
+/// Sums of at most BK products, straight from memory. A tile of one column is for results of one column.
+pub(super) const fn few_k(name: &'static str, block: [u32; 3], rows: u32) -> KernelSpec {
+    let [bm, bn, bk] = block;
+    KernelSpec {
+        name,
+        file: "ffma/ffma_few_k",
+        summary: "FP32 multiply-adds, sums of a few products straight from memory",
+        tile: tile(block, NO_WARPS, [rows, 1], 1),
+        threads: bm / rows * bn,
+        pdl: true,
+        needs: Needs {
+            max_n: if bn == 1 { 1 } else { 0 },
+            max_k: bk,
+            ..Needs::ANY
+        },
+        ..FFMA
+    }
+}
+
 /// Warp-specialized and persistent, for large problems on Hopper: producer warps load through their registers.
 pub(super) const fn specialized(
     name: &'static str,

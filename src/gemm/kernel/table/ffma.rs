@@ -1,7 +1,7 @@
 //! FP32 multiply-adds on any device.
 
 use super::super::spec::KernelSpec;
-use super::families::{pipelined, tiled, unaligned, words};
+use super::families::{few_k, pipelined, tiled, unaligned, words};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -41,4 +41,8 @@ pub(super) const ROWS: &[KernelSpec] = &[
     unaligned("ffma_unaligned_64x32",   [64, 32, 16],   [32, 32], [4, 8], 3),
     unaligned("ffma_unaligned_32x64",   [32, 64, 16],   [32, 32], [4, 8], 3),
     unaligned("ffma_unaligned_32x32",   [32, 32, 16],   [32, 32], [4, 8], 3),
+
+    // name, [BM, BN, most of k], rows of a thread
+    few_k("ffma_few_k_128x8",  [128, 8, 8],  4),
+    few_k("ffma_few_k_1024x1", [1024, 1, 8], 4),
 ];

@@ -201,7 +201,7 @@ const fn ring(
     KernelSpec {
         file: "gemv/gemv_ring_sm90",
         summary: "blocks that stay copy B past up to eight rows of A, 16 bits",
-        tile: tile([ROWS, LINES, K], NO_WARPS, NO_THREADS, stages),
+        tile: tile([ROWS, LINES, warps * K], NO_WARPS, NO_THREADS, stages),
         dynamic_shared: warps * (stages * LINES * K * BYTES + sums) + BARRIER,
         grid: Grid::Persistent,
         blocks_per_multiprocessor: blocks,

@@ -1,0 +1,68 @@
+// Strict FP32 GEMM for sums of at most MOST_K products: D is all that there is to move.
+//
+// A kernel with stages in shared memory waits for two round trips there, to memory and through the block, before it may store: more than all
+// else of such a product. Here a thread reads what it needs of A and B straight into registers, everything at once, whatever the strides,
+// multiplies and stores.
+//
+//   thread: TM outputs of one column, BM / TM rows apart     A: TM × k, which the threads of a row share (L1)
+//   warp:   neighbours along a row of D, then rows           B: k of its column
+//
+// Registers bound it to few k. Large results are better off with shared memory, where an element of A is read once for a tile: with k = 2,
+// 20989 × 1600 takes an H200 79 µs here and 46 by ffma_unaligned.cu. Products of k as small that end within some µs take 1.8 to 2.3 µs
+// in place of 2.2 to 2.7.
+//
+// The products of an output are added in the order of k.
+//
+// Launch. One block a tile. It may start while the kernel before still runs.
+
+#include "../epilogue/epilogue.cuh"
+#include "../ptx/execution.cuh"
+#include "../scheduler/tiles.cuh"
+
+namespace ffma_gemm {
+
+template <int BM, int BN, int MOST_K, int TM>
+struct FewK {
+    static constexpr int kThreads = BM / TM * BN;
+    static constexpr int kRowsApart = BM / TM;   // from one output of a thread to the next
+    static_assert(BM % TM == 0, "threads share the rows of a tile evenly");
+    static_assert(kThreads % kWarp == 0, "blocks have whole warps");
+
+    static __device__ __forceinline__ void run(const GemmArgs& args) {
+        const WorkUnit work = work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
+        const int row = work.row + threadIdx.x / BN, col = work.col + threadIdx.x % BN;
+        const float* const a = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, work.batch);
+        const float* const b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, work.batch);
+        ptx::wait_for_previous_kernels();   // all before needs the arguments alone
+
+        float of_a[TM][MOST_K], of_b[MOST_K];
+#pragma unroll
+        for (int k = 0; k < MOST_K; ++k) {
+            of_b[k] = load_or_zero(args.b, b, k, col, args.k, args.n);
+#pragma unroll
+            for (int i = 0; i < TM; ++i) of_a[i][k] = load_or_zero(args.a, a, row + i * kRowsApart, k, args.m, args.k);
+        }
+        const Epilogue epilogue(args, work.batch);
+#pragma unroll
+        for (int i = 0; i < TM; ++i) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int k = 0; k < MOST_K; ++k)
+                if (k < args.k) sum = fmaf(of_a[i][k], of_b[k], sum);   // not plus 0 · 0: −0 would become 0
+            epilogue.store(args, row + i * kRowsApart, col, sum);
+        }
+    }
+};
+
+}  // namespace ffma_gemm
+
+// NAME, blocks that share a multiprocessor, BM, BN, most of k, outputs of a thread.
+#define FFMA_FEW_K(NAME, BLOCKS, BM, BN, MOST_K, TM)                                                                  \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::FewK<BM, BN, MOST_K, TM>::kThreads), BLOCKS - kFewerBlocks) \
+        NAME(const __grid_constant__ GemmArgs args) {                                                                 \
+        if (gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                                    \
+        ffma_gemm::FewK<BM, BN, MOST_K, TM>::run(args);                                                               \
+    }
+
+FFMA_FEW_K(ffma_few_k_128x8, 4, 128, 8, 8, 4)
+FFMA_FEW_K(ffma_few_k_1024x1, 4, 1024, 1, 8, 4)
