@@ -109,10 +109,7 @@ template <typename SHAPE>
 __device__ __forceinline__ void multiply(const GemmArgs& args, typename SHAPE::Shared& shared) {
     constexpr int WARPS = SHAPE::WARPS, STAGES = SHAPE::STAGES, GROUPS = SHAPE::GROUPS;
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, line_of_lane = lane / kMembers, member = lane % kMembers;
-    if (threadIdx.x == 0) {
-        ptx::mbarrier_init(&shared.complete, WARPS);
-        ptx::fence_mbarrier_init();
-    }
+    if (threadIdx.x == 0) ptx::mbarrier_init(&shared.complete, WARPS);
     const line_stream::Share share(args.n, kGroup);
     const Team team(args.k, WARPS, warp);
     const int all = share.end - share.first;
