@@ -23,7 +23,14 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
     /// Device memory bandwidth in GB/s.
     pub memory_gbps: f32,
+    /// Clusters of 2, 3, … 8 blocks that the device holds at once if each block has a multiprocessor for itself; 0: not known. Cards of
+    /// one name differ: a cluster lives within one group of multiprocessors, and which of a group work is another matter on each card.
+    #[serde(default)]
+    pub clusters: [u16; CLUSTER_SIZES],
 }
+
+/// Sizes of clusters that are considered: 2 to 8 blocks.
+pub const CLUSTER_SIZES: usize = 7;
 
 /// The part of a device's memory that scratch memory may take, and what it may take of any device, in bytes. A repacked vocabulary
 /// of 250002 × 1536 takes 1.5 GB.
@@ -111,6 +118,7 @@ impl DeviceInfo {
         clock_mhz: 1980,
         memory_bytes: 80 << 30,
         memory_gbps: 3350.0,
+        clusters: [0; CLUSTER_SIZES],
     };
 
     /// NVIDIA H200 (SXM): an H100 with faster memory, and more of it.
@@ -130,6 +138,7 @@ impl DeviceInfo {
         clock_mhz: 1410,
         memory_bytes: 80 << 30,
         memory_gbps: 2039.0,
+        clusters: [0; CLUSTER_SIZES],
     };
 
     /// NVIDIA GeForce RTX 4090.
@@ -142,6 +151,7 @@ impl DeviceInfo {
         clock_mhz: 2520,
         memory_bytes: 24 << 30,
         memory_gbps: 1008.0,
+        clusters: [0; CLUSTER_SIZES],
     };
 
     /// NVIDIA GeForce RTX 5090.
@@ -154,7 +164,17 @@ impl DeviceInfo {
         clock_mhz: 2407,
         memory_bytes: 32 << 30,
         memory_gbps: 1792.0,
+        clusters: [0; CLUSTER_SIZES],
     };
+
+    /// The part of the multiprocessors on which clusters of so many blocks find room, where that is known.
+    pub(crate) fn room_for_clusters(&self, blocks: u32) -> Option<f64> {
+        let at = (blocks as usize).checked_sub(2)?;
+        match self.clusters.get(at).copied() {
+            None | Some(0) => None,
+            Some(count) => Some((f64::from(count) * f64::from(blocks) / f64::from(self.sm_count.max(1))).min(1.0)),
+        }
+    }
 
     /// Whether blocks can form clusters: from compute capability 9.0 on.
     pub const fn has_clusters(&self) -> bool {
@@ -208,6 +228,7 @@ impl DeviceInfo {
             } else {
                 usual.memory_gbps
             },
+            clusters: [0; CLUSTER_SIZES],
         }
     }
 
@@ -342,8 +363,8 @@ mod cuda {
         name: String,
         modules: Mutex<HashMap<&'static str, LoadedModule>>,
         functions: RwLock<HashMap<&'static str, Function>>,
-        /// Kernels, sizes of clusters and dynamic shared memory that the driver was asked for, and whether there is room for one.
-        clusters: RwLock<HashMap<(&'static str, u32, u32), bool>>,
+        /// Kernels, sizes of clusters and dynamic shared memory that the driver was asked for, and how many there is room for.
+        clusters: RwLock<HashMap<(&'static str, u32, u32), u32>>,
         scratch: OnceLock<Option<ScratchPool>>,
         kept: RwLock<Vec<Kept>>,
         captured: Mutex<Vec<Captured>>,
@@ -446,7 +467,7 @@ mod cuda {
                 Some(state) => state,
                 None => {
                     let (name, info) = describe_current_device().map_err(|e| Error::driver("describing the GPU", e))?;
-                    let state = Arc::new(ContextState {
+                    let mut state = Arc::new(ContextState {
                         id,
                         info,
                         name,
@@ -460,6 +481,10 @@ mod cuda {
                         has_retired: AtomicBool::new(false),
                         start: Instant::now(),
                     });
+                    let clusters = CurrentContext(state.clone()).clusters_alone();
+                    if let Some(state) = Arc::get_mut(&mut state) {
+                        state.info.clusters = clusters;
+                    }
                     let mut contexts = contexts().write().unwrap_or_else(PoisonError::into_inner);
                     contexts.entry(id).or_insert(state).clone()
                 }
@@ -725,8 +750,7 @@ mod cuda {
         }
 
         /// Whether clusters of `blocks` blocks of a kernel find room on this context's multiprocessors, which may be few of the
-        /// device's. The driver is asked once. `file`, `entry` and `shared` are those of [`CurrentContext::function`], `threads`
-        /// those of a block.
+        /// device's. As [`CurrentContext::clusters`].
         ///
         /// # Errors
         ///
@@ -739,18 +763,54 @@ mod cuda {
             threads: u32,
             blocks: u32,
         ) -> Result<bool> {
+            Ok(self.clusters(file, entry, shared, threads, blocks)? > 0)
+        }
+
+        /// How many clusters of `blocks` blocks of a kernel this context's multiprocessors hold at once. The driver is asked once. `file`,
+        /// `entry` and `shared` are those of [`CurrentContext::function`], `threads` those of a block.
+        ///
+        /// # Errors
+        ///
+        /// As [`CurrentContext::function`].
+        pub fn clusters(
+            &self,
+            file: &'static str,
+            entry: &'static str,
+            shared: u32,
+            threads: u32,
+            blocks: u32,
+        ) -> Result<u32> {
             let key = (entry, blocks, shared);
             let known = {
                 let clusters = self.0.clusters.read().unwrap_or_else(PoisonError::into_inner);
                 clusters.get(&key).copied()
             };
-            if let Some(fit) = known {
-                return Ok(fit);
+            if let Some(count) = known {
+                return Ok(count);
             }
-            let fit = self.function(file, entry, shared)?.clusters(blocks, threads, shared)? > 0;
+            let count = self.function(file, entry, shared)?.clusters(blocks, threads, shared)?;
             let mut clusters = self.0.clusters.write().unwrap_or_else(PoisonError::into_inner);
-            clusters.insert(key, fit);
-            Ok(fit)
+            clusters.insert(key, count);
+            Ok(count)
+        }
+
+        /// [`DeviceInfo::clusters`]. What the driver does not say is not known, and no reason to fail.
+        fn clusters_alone(&self) -> [u16; CLUSTER_SIZES] {
+            // Any kernel will do that forms no clusters by itself.
+            const FILE: &str = "diagnostics/measure";
+            const ENTRY: &str = "fill_random_f32";
+            const THREADS: u32 = 128;
+            let mut clusters = [0; CLUSTER_SIZES];
+            if !self.info().has_clusters() {
+                return clusters;
+            }
+            // No second block fits beside one with three quarters.
+            let shared = self.info().shared_per_block / 4 * 3;
+            for (blocks, clusters) in (2..).zip(&mut clusters) {
+                let count = self.clusters(FILE, ENTRY, shared, THREADS, blocks).unwrap_or(0);
+                *clusters = count.try_into().unwrap_or(0);
+            }
+            clusters
         }
 
         fn module(&self, file: &'static str) -> Result<LoadedModule> {

@@ -123,6 +123,7 @@ fn devices() -> Vec<DeviceInfo> {
             clock_mhz: 1300,
             memory_bytes: 32 << 30,
             memory_gbps: 204.8,
+            clusters: Default::default(),
         },
     ]
 }

@@ -31,25 +31,43 @@ struct FewK {
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         const WorkUnit work = work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
         const int row = work.row + threadIdx.x / BN, col = work.col + threadIdx.x % BN;
-        const float* const a = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, work.batch);
-        const float* const b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, work.batch);
-        ptx::wait_for_previous_kernels();   // all before needs the arguments alone
-
-        float of_a[TM][MOST_K], of_b[MOST_K];
-#pragma unroll
-        for (int k = 0; k < MOST_K; ++k) {
-            of_b[k] = load_or_zero(args.b, b, k, col, args.k, args.n);
-#pragma unroll
-            for (int i = 0; i < TM; ++i) of_a[i][k] = load_or_zero(args.a, a, row + i * kRowsApart, k, args.m, args.k);
-        }
-        const Epilogue epilogue(args, work.batch);
+        const float* a[TM];
+        bool inside[TM];
 #pragma unroll
         for (int i = 0; i < TM; ++i) {
-            float sum = 0.0f;
+            a[i] = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, work.batch) + (row + i * kRowsApart) * args.a.row_stride;
+            inside[i] = row + i * kRowsApart < args.m;
+        }
+        const float* b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, work.batch) + col * args.b.col_stride;
+        ptx::wait_for_previous_kernels();   // all before needs the arguments alone
+
+        float of_a[MOST_K][TM], of_b[MOST_K];
 #pragma unroll
-            for (int k = 0; k < MOST_K; ++k)
-                if (k < args.k) sum = fmaf(of_a[i][k], of_b[k], sum);   // not plus 0 · 0: −0 would become 0
-            epilogue.store(args, row + i * kRowsApart, col, sum);
+        for (int k = 0; k < MOST_K; ++k) {
+            of_b[k] = 0.0f;
+            if (k < args.k && col < args.n) of_b[k] = __ldg(b);
+            b += args.b.row_stride;
+#pragma unroll
+            for (int i = 0; i < TM; ++i) {
+                of_a[k][i] = 0.0f;
+                if (k < args.k && inside[i]) of_a[k][i] = __ldg(a[i]);
+                a[i] += args.a.col_stride;
+            }
+        }
+        float sum[TM] = {};
+#pragma unroll
+        for (int k = 0; k < MOST_K; ++k)
+            if (k < args.k) {   // not plus 0 · 0: −0 would become 0
+#pragma unroll
+                for (int i = 0; i < TM; ++i) sum[i] = fmaf(of_a[k][i], of_b[k], sum[i]);
+            }
+        // Sums pass by like a drum, for one copy of the epilogue's code: what takes 2 µs waits for each line of instructions.
+        const Epilogue epilogue(args, work.batch);
+#pragma unroll 1
+        for (int out = row; out < row + BM; out += kRowsApart) {
+            epilogue.store(args, out, col, sum[0]);
+#pragma unroll
+            for (int i = 0; i + 1 < TM; ++i) sum[i] = sum[i + 1];
         }
     }
 };
@@ -65,4 +83,5 @@ struct FewK {
     }
 
 FFMA_FEW_K(ffma_few_k_128x8, 4, 128, 8, 8, 4)
+FFMA_FEW_K(ffma_few_k_16x64, 4, 16, 64, 8, 4)
 FFMA_FEW_K(ffma_few_k_1024x1, 4, 1024, 1, 8, 4)

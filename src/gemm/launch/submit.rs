@@ -7,6 +7,7 @@ use super::workspace::{Keeper, Workspace};
 use crate::device::{capture_of, clusters_of, early_start, early_starts, CurrentContext, Function};
 use crate::error::{Error, Result};
 use crate::gemm::planner::plan::Plan;
+use crate::gemm::schedule::cut::Cut;
 use crate::gemm::schedule::parallel::{self, Reduction};
 use crate::gemm::tune::calibrated::costs;
 use crate::transpose;
@@ -290,20 +291,16 @@ fn starts_early(plan: &Plan, context: &CurrentContext) -> bool {
     plan.kernel.supports_pdl() && early_starts(context.info())
 }
 
-/// The dynamic shared memory that a plan is launched with: what its kernel needs, or behind a copy more, which keeps its blocks
-/// apart ([`spread`](super::spread)). A part of a GPU may have no room for clusters that are kept apart.
+/// The dynamic shared memory that a plan is launched with: what its kernel needs, or for clusters and behind a copy more, which keeps its
+/// blocks apart ([`spread`](super::spread)).
 fn shared_bytes(plan: &Plan, function: Function, context: &CurrentContext) -> Result<u32> {
     let (kernel, info) = (plan.kernel, context.info());
-    if !(plan.is_repacked() && starts_early(plan, context)) {
+    let clusters = matches!(plan.cut, Cut::Cluster(_));
+    if !clusters && !(plan.is_repacked() && starts_early(plan, context)) {
         return Ok(kernel.dynamic_shared);
     }
-    let apart = plan.shared_bytes(function.fixed_shared(), info.sm_count, info.shared_per_block);
-    let fits = match plan.cluster() {
-        1 => true,
-        _ if apart == kernel.dynamic_shared => true,
-        blocks => context.clusters_fit(kernel.file, kernel.name, apart, kernel.threads, blocks)?,
-    };
-    Ok(if fits { apart } else { kernel.dynamic_shared })
+    let at_once = |dynamic| context.clusters(kernel.file, kernel.name, dynamic, kernel.threads, plan.cluster());
+    plan.shared_bytes(function.fixed_shared(), info.sm_count, info.shared_per_block, at_once)
 }
 
 /// A multiple of 4 that no launch had before. Blocks raise flags to it in memory whose old contents may be anything, also

@@ -264,6 +264,8 @@ impl Moved {
 pub struct Work {
     cut: Cut,
     multiprocessors: u32,
+    /// The part of them on which the clusters find room, where the device tells.
+    room: Option<f64>,
     /// Blocks of the grid if each had one tile, or a slice of it.
     blocks: usize,
     /// Warps of a block.
@@ -376,6 +378,10 @@ impl Work {
         Work {
             cut,
             multiprocessors: device.sm_count,
+            room: match cut {
+                Cut::Cluster(slices) => device.room_for_clusters(slices),
+                _ => None,
+            },
             blocks,
             warps: spec.threads.div_ceil(WARP),
             step_flops,
@@ -411,7 +417,8 @@ impl Work {
     /// The time that it takes, in µs: by arithmetic or by memory, whichever is longer, and what comes before and after.
     pub fn us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         let split_k = if let Cut::Cluster(slices) = self.cut { slices } else { 1 };
-        let (split_us, room) = shared.clusters.of(split_k);
+        let (split_us, fitted_room) = shared.clusters.of(split_k);
+        let room = self.room.unwrap_or(fitted_room);
         // The part of the multiprocessors that have something to do.
         let busy = (self.blocks as f64 / f64::from(self.multiprocessors.max(1))).min(1.0);
         let (general_us, general) = match self.general {

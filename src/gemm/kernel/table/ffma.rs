@@ -44,5 +44,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
 
     // name, [BM, BN, most of k], rows of a thread
     few_k("ffma_few_k_128x8",  [128, 8, 8],  4),
+    few_k("ffma_few_k_16x64",  [16, 64, 8],  4),
     few_k("ffma_few_k_1024x1", [1024, 1, 8], 4),
 ];
