@@ -23,14 +23,17 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
     /// Device memory bandwidth in GB/s.
     pub memory_gbps: f32,
-    /// Clusters of 2, 3, … 8 blocks that the device holds at once if each block has a multiprocessor for itself; 0: not known. Cards of
-    /// one name differ: a cluster lives within one group of multiprocessors, and which of a group work is another matter on each card.
+    /// Clusters of 2, 3, … 8 blocks that the device holds at once, if a multiprocessor holds one block, two, three or four; 0: not known.
+    /// A cluster lives within one group of multiprocessors, and how many of a group work may differ from card to card.
     #[serde(default)]
-    pub clusters: [u16; CLUSTER_SIZES],
+    pub clusters: [[u16; CLUSTER_SIZES]; BLOCKS_BESIDE],
 }
 
 /// Sizes of clusters that are considered: 2 to 8 blocks.
 pub const CLUSTER_SIZES: usize = 7;
+
+/// Blocks of a multiprocessor up to which room for clusters is known.
+pub const BLOCKS_BESIDE: usize = 4;
 
 /// The part of a device's memory that scratch memory may take, and what it may take of any device, in bytes. A repacked vocabulary
 /// of 250002 × 1536 takes 1.5 GB.
@@ -118,7 +121,7 @@ impl DeviceInfo {
         clock_mhz: 1980,
         memory_bytes: 80 << 30,
         memory_gbps: 3350.0,
-        clusters: [0; CLUSTER_SIZES],
+        clusters: [[0; CLUSTER_SIZES]; BLOCKS_BESIDE],
     };
 
     /// NVIDIA H200 (SXM): an H100 with faster memory, and more of it.
@@ -138,7 +141,7 @@ impl DeviceInfo {
         clock_mhz: 1410,
         memory_bytes: 80 << 30,
         memory_gbps: 2039.0,
-        clusters: [0; CLUSTER_SIZES],
+        clusters: [[0; CLUSTER_SIZES]; BLOCKS_BESIDE],
     };
 
     /// NVIDIA GeForce RTX 4090.
@@ -151,7 +154,7 @@ impl DeviceInfo {
         clock_mhz: 2520,
         memory_bytes: 24 << 30,
         memory_gbps: 1008.0,
-        clusters: [0; CLUSTER_SIZES],
+        clusters: [[0; CLUSTER_SIZES]; BLOCKS_BESIDE],
     };
 
     /// NVIDIA GeForce RTX 5090.
@@ -164,16 +167,19 @@ impl DeviceInfo {
         clock_mhz: 2407,
         memory_bytes: 32 << 30,
         memory_gbps: 1792.0,
-        clusters: [0; CLUSTER_SIZES],
+        clusters: [[0; CLUSTER_SIZES]; BLOCKS_BESIDE],
     };
 
-    /// The part of the multiprocessors on which clusters of so many blocks find room, where that is known.
-    pub(crate) fn room_for_clusters(&self, blocks: u32) -> Option<f64> {
-        let at = (blocks as usize).checked_sub(2)?;
-        match self.clusters.get(at).copied() {
-            None | Some(0) => None,
-            Some(count) => Some((f64::from(count) * f64::from(blocks) / f64::from(self.sm_count.max(1))).min(1.0)),
+    /// Blocks in clusters of so many that find room where a multiprocessor holds one, two, … of them, as parts of those that would without
+    /// clusters; `None` where that is not known.
+    pub(crate) fn room_for_clusters(&self, blocks: u32) -> Option<[f64; BLOCKS_BESIDE]> {
+        let at = (blocks as usize).checked_sub(2).filter(|&at| at < CLUSTER_SIZES)?;
+        let mut room = [0.0; BLOCKS_BESIDE];
+        for ((beside, room), clusters) in (1..).zip(&mut room).zip(&self.clusters) {
+            let held = u32::from(clusters[at]) * blocks;
+            *room = (f64::from(held) / f64::from(beside * self.sm_count.max(1))).min(1.0);
         }
+        room.iter().all(|&room| room > 0.0).then_some(room)
     }
 
     /// Whether blocks can form clusters: from compute capability 9.0 on.
@@ -228,7 +234,7 @@ impl DeviceInfo {
             } else {
                 usual.memory_gbps
             },
-            clusters: [0; CLUSTER_SIZES],
+            clusters: [[0; CLUSTER_SIZES]; BLOCKS_BESIDE],
         }
     }
 
@@ -260,7 +266,7 @@ pub use cuda::{CurrentContext, Function};
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::{DeviceInfo, Reported};
+    use super::{DeviceInfo, Reported, BLOCKS_BESIDE, CLUSTER_SIZES};
     use crate::architectures::code_for;
     use crate::error::{Error, Result};
     use crate::modules;
@@ -481,7 +487,7 @@ mod cuda {
                         has_retired: AtomicBool::new(false),
                         start: Instant::now(),
                     });
-                    let clusters = CurrentContext(state.clone()).clusters_alone();
+                    let clusters = CurrentContext(state.clone()).room_for_clusters();
                     if let Some(state) = Arc::get_mut(&mut state) {
                         state.info.clusters = clusters;
                     }
@@ -795,22 +801,24 @@ mod cuda {
         }
 
         /// [`DeviceInfo::clusters`]. What the driver does not say is not known, and no reason to fail.
-        fn clusters_alone(&self) -> [u16; CLUSTER_SIZES] {
-            // Any kernel will do that forms no clusters by itself.
+        fn room_for_clusters(&self) -> [[u16; CLUSTER_SIZES]; BLOCKS_BESIDE] {
+            // Any kernel will do that needs few registers.
             const FILE: &str = "diagnostics/measure";
             const ENTRY: &str = "fill_random_f32";
             const THREADS: u32 = 128;
-            let mut clusters = [0; CLUSTER_SIZES];
+            let mut room = [[0; CLUSTER_SIZES]; BLOCKS_BESIDE];
             if !self.info().has_clusters() {
-                return clusters;
+                return room;
             }
-            // No second block fits beside one with three quarters.
-            let shared = self.info().shared_per_block / 4 * 3;
-            for (blocks, clusters) in (2..).zip(&mut clusters) {
-                let count = self.clusters(FILE, ENTRY, shared, THREADS, blocks).unwrap_or(0);
-                *clusters = count.try_into().unwrap_or(0);
+            for (beside, room) in (1..).zip(&mut room) {
+                // So many find room on a multiprocessor, and not one more: half a block of shared memory is left over.
+                let shared = 2 * self.info().shared_per_block / (2 * beside + 1);
+                for (blocks, room) in (2..).zip(room) {
+                    let count = self.clusters(FILE, ENTRY, shared, THREADS, blocks).unwrap_or(0);
+                    *room = count.try_into().unwrap_or(0);
+                }
             }
-            clusters
+            room
         }
 
         fn module(&self, file: &'static str) -> Result<LoadedModule> {

@@ -2,7 +2,7 @@
 //! takes; clock, lanes and multiprocessors of the device at hand scale it.
 
 use super::prepare::{Repack, Repacks, SECTOR_BYTES};
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, BLOCKS_BESIDE};
 use crate::gemm::kernel::costs::{KernelCost, RepackCosts, SharedCosts};
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
 use crate::gemm::operands::{Access, OperandLayout};
@@ -264,8 +264,8 @@ impl Moved {
 pub struct Work {
     cut: Cut,
     multiprocessors: u32,
-    /// The part of them on which the clusters find room, where the device tells.
-    room: Option<f64>,
+    /// The part of the blocks that find room in clusters, where a multiprocessor holds one, two, … of them and the device tells.
+    room: Option<[f64; BLOCKS_BESIDE]>,
     /// Blocks of the grid if each had one tile, or a slice of it.
     blocks: usize,
     /// Warps of a block.
@@ -418,7 +418,6 @@ impl Work {
     pub fn us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         let split_k = if let Cut::Cluster(slices) = self.cut { slices } else { 1 };
         let (split_us, fitted_room) = shared.clusters.of(split_k);
-        let room = self.room.unwrap_or(fitted_room);
         // The part of the multiprocessors that have something to do.
         let busy = (self.blocks as f64 / f64::from(self.multiprocessors.max(1))).min(1.0);
         let (general_us, general) = match self.general {
@@ -462,7 +461,11 @@ impl Work {
                 // Blocks that find room if a multiprocessor holds so many at most. What a cluster leaves over of a group of multiprocessors is
                 // no more where each holds several blocks.
                 let slots = |each: u32| {
-                    let all = f64::from(self.multiprocessors) * (f64::from(each) - 1.0 + room);
+                    let held = match self.room {
+                        Some(room) => f64::from(each) * room[(each as usize).clamp(1, BLOCKS_BESIDE) - 1],
+                        None => f64::from(each) - 1.0 + fitted_room,
+                    };
+                    let all = f64::from(self.multiprocessors) * held;
                     (all.round() as u32 / split_k * split_k).max(1) as usize
                 };
                 let each = |blocks: usize| (1..resident).find(|&each| blocks <= slots(each)).unwrap_or(resident);
