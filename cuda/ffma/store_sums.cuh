@@ -27,12 +27,10 @@ __device__ __forceinline__ void store_sums(const GemmArgs& args, const WorkUnit&
     for (int first = work.slice * THREADS + threadIdx.x; first < BM * BN; first += kAtOnce * apart) {
         float sum[kAtOnce] = {};
         int place[kAtOnce];
-        bool inside[kAtOnce];
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
-            const int item = first + i * apart, row = item / BN, col = item % BN;
-            place[i] = row * PITCH + col;
-            inside[i] = item < BM * BN && work.row + row < args.m && work.col + col < args.n;
+            const int item = min(first + i * apart, BM * BN - 1);   // behind the last one, the last one again
+            place[i] = item / BN * PITCH + item % BN;
         }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (args.split_k > 1) {
@@ -40,19 +38,17 @@ __device__ __forceinline__ void store_sums(const GemmArgs& args, const WorkUnit&
             for (int slice = 0; slice < args.split_k; ++slice) {
                 const uint32_t theirs = ptx::cluster_address(sums, slice);
 #pragma unroll
-                for (int i = 0; i < kAtOnce; ++i)
-                    if (inside[i]) sum[i] += ptx::load_cluster(theirs + place[i] * static_cast<uint32_t>(sizeof(float)));
+                for (int i = 0; i < kAtOnce; ++i) sum[i] += ptx::load_cluster(theirs + place[i] * static_cast<uint32_t>(sizeof(float)));
             }
         } else
 #endif
         {
 #pragma unroll
-            for (int i = 0; i < kAtOnce; ++i)
-                if (inside[i]) sum[i] = sums[place[i]];
+            for (int i = 0; i < kAtOnce; ++i) sum[i] = sums[place[i]];
         }
         // They pass by like a drum.
 #pragma unroll 1
-        for (int i = 0, item = first; i < kAtOnce && item < BM * BN; ++i, item += apart) {
+        for (int item = first; item < min(first + kAtOnce * apart, BM * BN); item += apart) {
             epilogue.store(args, work.row + item / BN, work.col + item % BN, sum[0]);
 #pragma unroll
             for (int next = 0; next + 1 < kAtOnce; ++next) sum[next] = sum[next + 1];

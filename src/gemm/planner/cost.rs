@@ -287,6 +287,8 @@ pub struct Work {
     other_order: f64,
     /// What A, B and D take at the datasheet's bandwidth, in µs, or longer where the kernel does not ask for so much at a time.
     memory_us: f64,
+    /// How many more blocks the busiest multiprocessor has than it would if all had as many, as a part.
+    uneven: f64,
     /// What A and B take there once more, as far as several tiles fetch the same of them, in µs.
     far_us: f64,
     /// What the portions of A and B that the blocks of the busiest multiprocessor fetch take from the L2 at least, in µs.
@@ -393,6 +395,17 @@ impl Work {
             outside: outside(spec, problem),
             memory_us: problem.min_bytes() / bytes_per_us / slab_fill(spec, problem.k),
             far_us: far_bytes / bytes_per_us,
+            uneven: match cut {
+                Cut::Whole | Cut::Cluster(_) | Cut::Parallel(_) => {
+                    let even = blocks as f64 / f64::from(multiprocessors);
+                    if even > 1.0 {
+                        even.ceil() / even - 1.0
+                    } else {
+                        0.0
+                    }
+                }
+                Cut::StreamK(_) | Cut::WorkQueue(_) => 0.0,
+            },
             l2_us: slice_bytes * blocks_of_one / l2_bytes_per_us,
             l2_average_us: slice_bytes * blocks as f64 / f64::from(multiprocessors) / l2_bytes_per_us,
             off_sectors: (lines[0] * off[0] + lines[1] * off[1]) / (lines[0] + lines[1]),
@@ -493,7 +506,10 @@ impl Work {
         };
         let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
         let memory_us = shared.memory_start_us
-            + (self.memory_us + shared.off_sectors * self.off_sectors_us + shared.far * self.far_us) / bandwidth;
+            + (self.memory_us * (1.0 + shared.uneven * self.uneven)
+                + shared.off_sectors * self.off_sectors_us
+                + shared.far * self.far_us)
+                / bandwidth;
         let handed_on = 1.0 - 1.0 / f64::from(split_k);
         let sums_us = shared.clusters.sums_us * self.large_tiles * beside * handed_on;
         let (cut_us, round_us) = match split_k {

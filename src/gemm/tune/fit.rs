@@ -460,7 +460,7 @@ impl Parameter {
                 ]);
             }
         }
-        let shared: [fn(&mut SharedCosts) -> &mut f64; 26] = [
+        let shared: [fn(&mut SharedCosts) -> &mut f64; 27] = [
             |shared| &mut shared.tail,
             |shared| &mut shared.launch_us,
             |shared| &mut shared.early_launch_us,
@@ -470,6 +470,7 @@ impl Parameter {
             |shared| &mut shared.memory_start_us,
             |shared| &mut shared.far,
             |shared| &mut shared.off_sectors,
+            |shared| &mut shared.uneven,
             |shared| &mut shared.l2_off_sectors,
             |shared| &mut shared.exposed,
             |shared| &mut shared.clusters.round_us,
@@ -905,6 +906,7 @@ fn something_to_fit(start: &Costs, shared: [bool; 2], fitted: impl Fn(&str) -> b
             (&mut shared.far, 0.2),
             (&mut shared.repack.access, 0.1),
             (&mut shared.off_sectors, 0.1),
+            (&mut shared.uneven, 0.1),
             (&mut shared.l2_off_sectors, 0.1),
             (&mut shared.exposed, 0.1),
             (&mut shared.tail, 0.5),

@@ -32,6 +32,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     memory_start_us: 0.0,
     far: 0.0,
     off_sectors: 0.0,
+    uneven: 0.0,
     l2_off_sectors: 0.0,
     exposed: 0.0,
     tail: 0.0,

@@ -101,6 +101,8 @@ pub struct SharedCosts {
     /// What operands whose rows start off sectors take more of memory's time where TMA fetches them, as a part.
     #[serde(default)]
     pub off_sectors: f64,
+    /// What memory takes longer, as a part of how many more blocks the busiest multiprocessor has than it would if all had as many.
+    pub uneven: f64,
     /// The same of the L2's time, by the part that is fetched of such operands.
     #[serde(default)]
     pub l2_off_sectors: f64,
@@ -363,6 +365,7 @@ impl Costs {
                 ("memory_start_us", shared.memory_start_us),
                 ("far", shared.far),
                 ("off_sectors", shared.off_sectors),
+                ("uneven", shared.uneven),
                 ("l2_off_sectors", shared.l2_off_sectors),
                 ("exposed", shared.exposed),
                 ("tail", shared.tail),
