@@ -810,6 +810,10 @@ mod cuda {
             if !self.info().has_clusters() {
                 return room;
             }
+            // A program may begin with a capture, which would not bear with what loads a module.
+            let Ok(_relaxed) = RelaxedCapture::begin() else {
+                return room;
+            };
             for (beside, room) in (1..).zip(&mut room) {
                 // So many find room on a multiprocessor, and not one more: half a block of shared memory is left over.
                 let shared = 2 * self.info().shared_per_block / (2 * beside + 1);
