@@ -295,8 +295,9 @@ fn starts_early(plan: &Plan, context: &CurrentContext) -> bool {
 /// blocks apart ([`spread`](super::spread)).
 fn shared_bytes(plan: &Plan, function: Function, context: &CurrentContext) -> Result<u32> {
     let (kernel, info) = (plan.kernel, context.info());
-    let clusters = matches!(plan.cut, Cut::Cluster(_));
-    if !clusters && !(plan.is_repacked() && starts_early(plan, context)) {
+    let behind_copy = plan.is_repacked() && starts_early(plan, context);
+    let kept_apart = behind_copy || matches!(plan.cut, Cut::Cluster(_));
+    if !kept_apart {
         return Ok(kernel.dynamic_shared);
     }
     let at_once = |dynamic| context.clusters(kernel.file, kernel.name, dynamic, kernel.threads, plan.cluster());
