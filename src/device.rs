@@ -755,24 +755,8 @@ mod cuda {
             Ok(function)
         }
 
-        /// Whether clusters of `blocks` blocks of a kernel find room on this context's multiprocessors, which may be few of the
-        /// device's. As [`CurrentContext::clusters`].
-        ///
-        /// # Errors
-        ///
-        /// As [`CurrentContext::function`].
-        pub fn clusters_fit(
-            &self,
-            file: &'static str,
-            entry: &'static str,
-            shared: u32,
-            threads: u32,
-            blocks: u32,
-        ) -> Result<bool> {
-            Ok(self.clusters(file, entry, shared, threads, blocks)? > 0)
-        }
-
-        /// How many clusters of `blocks` blocks of a kernel this context's multiprocessors hold at once. The driver is asked once. `file`,
+        /// How many clusters of `blocks` blocks of a kernel this context's multiprocessors, which may be few of the device's, hold at
+        /// once. The driver is asked once. `file`,
         /// `entry` and `shared` are those of [`CurrentContext::function`], `threads` those of a block.
         ///
         /// # Errors

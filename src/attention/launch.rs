@@ -52,7 +52,7 @@ unsafe fn launch_with<ARGS: DeviceRepr>(plan: &AttentionPlan, mut args: ARGS, st
     let function = context.function(kernel.file, kernel.name, shared)?;
     // A part of a device may have no room for a cluster: blocks then take more turns.
     let mut cluster = plan.cluster;
-    while cluster > 1 && !context.clusters_fit(kernel.file, kernel.name, shared, threads, cluster)? {
+    while cluster > 1 && context.clusters(kernel.file, kernel.name, shared, threads, cluster)? == 0 {
         cluster /= 2;
     }
     let mut parameters = [std::ptr::from_mut(&mut args).cast()];

@@ -29,7 +29,7 @@ pub unsafe fn launch(plan: &RowwisePlan, addresses: [u64; 4], epsilon: f32, stre
     let block = plan.kernel.block();
     // A part of a device may have no room for a cluster: blocks then take more turns.
     let mut cluster = plan.cluster;
-    while cluster > 1 && !context.clusters_fit(plan.kernel.file, plan.kernel.name, NO_SHARED, block, cluster)? {
+    while cluster > 1 && context.clusters(plan.kernel.file, plan.kernel.name, NO_SHARED, block, cluster)? == 0 {
         cluster /= 2;
     }
     let mut attributes = [clusters_of(cluster), early_start()];

@@ -31,6 +31,6 @@ pub(in crate::gemm) fn usable(plan: &Plan, context: &CurrentContext) -> Result<b
     match plan.cluster() {
         _ if !plan.is_built(context.info()) => Ok(false),
         1 => Ok(true),
-        blocks => context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks),
+        blocks => Ok(context.clusters(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks)? > 0),
     }
 }

@@ -41,6 +41,11 @@ pub struct Blocks {
 }
 
 impl Blocks {
+    /// What a multiprocessor has of them if all have as many, or one less.
+    fn share(&self, multiprocessors: u32) -> u64 {
+        self.count.div_ceil(u64::from(multiprocessors.max(1))).max(1)
+    }
+
     /// The dynamic shared memory with which a multiprocessor holds `share` of these blocks and not one more, of which a block may have
     /// `most` bytes of shared memory; `None` where that is no more than they need.
     fn apart(&self, share: u64, most: u32) -> Option<u32> {
@@ -55,9 +60,9 @@ impl Blocks {
 
     /// The dynamic shared memory to launch these blocks with on a device of so many multiprocessors, of which a block may have `most` bytes
     /// of shared memory: what they need, or more, such that a multiprocessor holds its share of them and not one block more. Of clusters,
-    /// `at_once` tells how many the device holds with so much dynamic shared memory. All have to be at work at once.
+    /// `at_once` tells how many the device holds with so much dynamic shared memory: all have to find room, and one more would.
     fn spread(&self, multiprocessors: u32, most: u32, mut at_once: impl FnMut(u32) -> Result<u32>) -> Result<u32> {
-        let mut share = self.count.div_ceil(u64::from(multiprocessors.max(1))).max(1);
+        let mut share = self.share(multiprocessors);
         if self.cluster <= 1 {
             return Ok(self.apart(share, most).unwrap_or(self.needed));
         }
@@ -120,7 +125,7 @@ impl Reduction {
             needed: 0,
         };
         blocks
-            .apart(blocks.count.div_ceil(u64::from(multiprocessors.max(1))).max(1), most)
+            .apart(blocks.share(multiprocessors), most)
             .unwrap_or(blocks.needed)
     }
 }

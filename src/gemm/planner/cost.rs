@@ -658,19 +658,57 @@ mod tests {
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }
-                    let mut dearer = [shared; 6];
+                    let mut dearer = [shared; 7];
                     dearer[0].clusters.round_us += 1.0;
                     dearer[1].off_sectors += 1.0;
                     dearer[2].l2_off_sectors += 1.0;
                     dearer[3].repack.access += 1.0;
                     dearer[4].parallel.start_us += 1.0;
                     dearer[5].parallel.bandwidth /= 2.0;
+                    dearer[6].uneven += 1.0;
                     for dear in dearer {
                         assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn less_room_for_clusters_is_never_faster_and_concerns_clusters_alone() {
+        let (mut rng, mut slower) = (StdRng::seed_from_u64(12), 0);
+        for _ in 0..200 {
+            let Ok(problem) = drawn(&mut rng).folded() else {
+                continue;
+            };
+            // As if clusters found room on a half of the multiprocessors, or fewer.
+            let few = rng.random_range(16..=66);
+            let mut whole = DeviceInfo::H200;
+            let mut part = whole;
+            for (beside, (whole, part)) in (1..).zip(whole.clusters.iter_mut().zip(&mut part.clusters)) {
+                for (blocks, (whole, part)) in (2..).zip(whole.iter_mut().zip(part)) {
+                    *whole = beside * 132 / blocks;
+                    *part = (beside * few / blocks).max(1);
+                }
+            }
+            for plan in Plan::candidates(&problem, &whole, Costs::built_in(&whole)) {
+                let (Some(cost), shared) = (
+                    Costs::built_in(&whole).of(plan.kernel),
+                    Costs::built_in(&whole).shared_of(problem.dtype()),
+                ) else {
+                    panic!("a candidate without costs: {plan}");
+                };
+                // Blocks that go on by themselves as soon as there is room wait for no round of others.
+                let cost = KernelCost { flow: 0.0, ..*cost };
+                let [with, without] = [whole, part].map(|device| plan.work(&device).us(&cost, shared));
+                match plan.cut {
+                    Cut::Cluster(_) => assert!(without >= with - 1e-9, "{plan}: {with} and {without}"),
+                    _ => assert_eq!(with, without, "{plan}"),
+                }
+                slower += usize::from(without > with);
+            }
+        }
+        assert!(slower > 100, "{slower}");
     }
 
     fn spec(name: &str) -> &'static KernelSpec {

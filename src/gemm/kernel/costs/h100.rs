@@ -11,7 +11,7 @@
 //! Kernels for 16 bits with tiles of 192 columns, of 256 without clusters of two or with two blocks a multiprocessor, and `gemv_dot_m1_deep`
 //! are newer: theirs are guesses after the kernels next to them. So are those of 16-bit tiles of 64 columns for many rows, of 96, of 56, and
 //! `_deep` ones, with an H200's ratios to their neighbours; what a block of any 16-bit tile for Hopper takes beside its multiplications
-//! went down since, by the H200's ratio.
+//! went down since, by the H200's ratio. Those of `gemv_ring_` and `ffma_few_k_` kernels are an H200's.
 //!
 //! What it costs to add up slices by a second kernel was not measured: somewhat more than on an H200.
 //!
