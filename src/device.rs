@@ -755,9 +755,9 @@ mod cuda {
             Ok(function)
         }
 
-        /// How many clusters of `blocks` blocks of a kernel this context's multiprocessors, which may be few of the device's, hold at
-        /// once. The driver is asked once. `file`,
-        /// `entry` and `shared` are those of [`CurrentContext::function`], `threads` those of a block.
+        /// How many clusters of `blocks` blocks of a kernel this context's multiprocessors, which may be few of the device's,
+        /// hold at once. The driver is asked once. `file`, `entry` and `shared` are those of [`CurrentContext::function`],
+        /// `threads` those of a block.
         ///
         /// # Errors
         ///

@@ -1401,8 +1401,9 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
     let fits = |plan: &Plan, blocks| {
         let kernel = plan.kernel;
         context
-            .clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks)
+            .clusters(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks)
             .unwrap()
+            > 0
     };
     // No plan asks for this size, so the driver is asked inside a capture, which goes on as if it had not been.
     const UNASKED: u32 = 7;
@@ -1457,7 +1458,7 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
     stream
         .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         .unwrap();
-    let answer = context.clusters_fit(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, UNASKED);
+    let answer = context.clusters(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, UNASKED);
     // SAFETY: as above.
     let launched = unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) };
     stream
