@@ -35,6 +35,9 @@ pub const CLUSTER_SIZES: usize = 7;
 /// Blocks of a multiprocessor up to which room for clusters is known.
 pub const BLOCKS_BESIDE: usize = 4;
 
+/// Bytes of the widest access of a thread to memory: more alignment than this brings nothing.
+pub const VECTOR_BYTES: usize = 16;
+
 /// The part of a device's memory that scratch memory may take, and what it may take of any device, in bytes. A repacked vocabulary
 /// of 250002 × 1536 takes 1.5 GB.
 const SCRATCH_PART: u64 = 32;

@@ -2,7 +2,7 @@
 
 use super::problem::AttentionProblem;
 use super::refusal::Refusal;
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, VECTOR_BYTES};
 use crate::error::{Error, Result};
 use crate::gemm::operands::DType;
 
@@ -72,7 +72,6 @@ impl AttentionKernel {
     pub const fn block_keys(&self) -> usize {
         match self.shape {
             Shape::Rows { keys, .. } => {
-                const VECTOR_BYTES: usize = 16;
                 let lanes = self.max_width * self.dtype.size() / VECTOR_BYTES;
                 THREADS as usize / WARP * (WARP / lanes) * keys
             }

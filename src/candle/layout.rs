@@ -1,5 +1,6 @@
 //! Candle's layouts as a problem: strides, broadcast and batch dimensions of any number.
 
+use crate::device::VECTOR_BYTES;
 use crate::gemm::operands::{merge_batch_dims, BatchDim, DType, ElementTypes, Operands, MAX_BATCH_DIMS};
 use crate::gemm::{Activation, Combine, Epilogue, GemmProblem, OperandLayout, Precision};
 use candle_core::{bail, Error, Layout, Result, Shape};
@@ -7,7 +8,7 @@ use candle_core::{bail, Error, Layout, Result, Shape};
 /// A tensor has fewer elements than this many: candle's widest take 8 bytes, and no allocation has more than 2^63.
 const MAX_ELEMENTS: usize = isize::MAX as usize / 8;
 /// Kernels ask for no more, and storages that candle allocates start on at least so many bytes.
-pub(super) const MAX_ALIGN: u32 = 16;
+pub(super) const MAX_ALIGN: u32 = VECTOR_BYTES as u32;
 
 /// The shape of `a·b` with broadcast batch dimensions.
 ///

@@ -4,12 +4,10 @@ use super::blocks::LayerNorm;
 use super::call::Call;
 use super::fused::Fused;
 use super::matmul::Gemm;
+use crate::device::VECTOR_BYTES;
 use crate::gemm::{Activation, Combine};
 use candle_core::{bail, DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;
-
-/// Kernels read so many bytes at once.
-pub(super) const VECTOR_BYTES: usize = 16;
 
 /// `activation(x·wᵀ + bias)`, plus a residual or times a gate, in one kernel: `candle_nn::Linear` with this crate's product, everything that
 /// follows it done before the result is stored.

@@ -2,8 +2,9 @@
 
 use super::blocks::LayerNorm;
 use super::fused::Fused;
-use super::linear::{linear_b, Linear, VECTOR_BYTES};
+use super::linear::{linear_b, Linear};
 use super::matmul::Gemm;
+use crate::device::VECTOR_BYTES;
 use crate::gemm::Activation;
 use candle_core::{bail, DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;

@@ -75,8 +75,7 @@ mod cuda {
     use super::super::fallback::is_served;
     use super::super::matmul::element_type;
     use super::Operands;
-    use crate::device::CurrentContext;
-    use crate::rowwise::problem::VECTOR_BYTES;
+    use crate::device::{CurrentContext, VECTOR_BYTES};
     use crate::rowwise::{launch, Operation, RowwisePlan, RowwiseProblem};
     use candle_core::backend::BackendStorage;
     use candle_core::cuda_backend::{CudaDType, WrapErr};

@@ -1,5 +1,6 @@
 //! A call of cuBLAS as plain data, and the row-major problem that it stands for.
 
+use crate::device::VECTOR_BYTES;
 use crate::gemm::kernel::spec::Role;
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
@@ -41,7 +42,7 @@ pub mod math {
 /// Bytes of α and of β.
 const SCALAR: u64 = 4;
 /// More alignment than this brings nothing.
-const MAX_ALIGN: u64 = 16;
+const MAX_ALIGN: u64 = VECTOR_BYTES as u64;
 
 /// A matrix, or the first of a batch, as cuBLAS gets it: column-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

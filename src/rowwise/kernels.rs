@@ -1,7 +1,7 @@
 //! The kernel table: a kernel is one row here. Planning, launching and tests walk this table and keep no list of their own.
 
-use super::problem::{Operation, RowwiseProblem, VECTOR_BYTES};
-use crate::device::DeviceInfo;
+use super::problem::{Operation, RowwiseProblem};
+use crate::device::{DeviceInfo, VECTOR_BYTES};
 use crate::gemm::operands::DType;
 
 /// Threads of a block whose warps have a row each. `row.cuh` has the same number.

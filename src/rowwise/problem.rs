@@ -1,5 +1,6 @@
 //! What is asked: an operation, sizes and strides, without data.
 
+use crate::device::VECTOR_BYTES;
 use crate::gemm::operands::DType;
 use std::fmt;
 
@@ -48,9 +49,6 @@ pub struct RowwiseProblem {
     /// Bytes that the first elements of all tensors start on, a power of two.
     pub align: u32,
 }
-
-/// Bytes of the widest access of a thread.
-pub const VECTOR_BYTES: usize = 16;
 
 impl RowwiseProblem {
     /// This operation on the rows of a tensor of these dimensions and strides, if one stride walks them.

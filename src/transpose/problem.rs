@@ -1,5 +1,6 @@
 //! What is asked: which elements go where, as plain data and in as few dimensions as possible.
 
+use crate::device::VECTOR_BYTES;
 use crate::error::{Error, Result};
 use std::fmt;
 
@@ -284,12 +285,11 @@ impl TransposeProblem {
     /// the alignment allow. Where the whole fastest dimension becomes one element it falls away, so that a transposition
     /// of pairs is one of wider elements.
     pub fn widened(&self) -> Self {
-        const WIDEST: usize = 16;
         let mut wide = self.clone();
         while let Some((last, outer)) = wide.axes.split_last_mut() {
             let size = 2 * wide.element_size;
             let even = |axis: &Axis| axis.src % 2 == 0 && axis.dst % 2 == 0;
-            let fits = size <= WIDEST && wide.align.is_multiple_of(size);
+            let fits = size <= VECTOR_BYTES && wide.align.is_multiple_of(size);
             if !fits || last.src != 1 || !last.extent.is_multiple_of(2) || last.extent == 0 || !outer.iter().all(even) {
                 break;
             }

@@ -9,7 +9,9 @@ pub mod cost;
 pub mod explain;
 #[cfg(any(feature = "cuda", test))]
 mod fused;
+mod moved;
 pub mod plan;
 pub mod prepare;
 #[cfg(test)]
 mod tests;
+pub mod work;

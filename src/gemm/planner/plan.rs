@@ -1,8 +1,8 @@
 //! How it is done: which kernel, with which grid. A pure function of problem and device, so that it can be tested and
 //! printed on any machine.
 
-use super::cost::Work;
 use super::prepare::{self, Repacks};
+use super::work::Work;
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec};

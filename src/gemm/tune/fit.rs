@@ -11,8 +11,8 @@
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::{Costs, KernelCost, Origin, SharedCosts};
 use crate::gemm::operands::DType;
-use crate::gemm::planner::cost::Work;
 use crate::gemm::planner::plan::Plan;
+use crate::gemm::planner::work::Work;
 use crate::gemm::problem::{FoldedProblem, Precision};
 use crate::gemm::schedule::cut::Cut;
 use serde::{Deserialize, Serialize};

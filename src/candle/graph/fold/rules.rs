@@ -2,6 +2,7 @@
 
 use super::neighbour::{Neighbour, Operation};
 use super::node::{Chain, Work};
+use crate::device::VECTOR_BYTES;
 use crate::gemm::launch::args::Addresses;
 use crate::gemm::operands::Operands;
 use crate::gemm::{Activation, Combine, GemmProblem, OperandLayout, MAX_BATCH_DIMS};
@@ -256,7 +257,7 @@ fn is_row(layout: &OperandLayout, n: usize) -> bool {
 }
 
 /// More alignment brings nothing.
-const MAX_ALIGN: u64 = 16;
+const MAX_ALIGN: u64 = VECTOR_BYTES as u64;
 
 fn align_of(address: u64) -> u32 {
     1 << address.trailing_zeros().min(MAX_ALIGN.trailing_zeros())

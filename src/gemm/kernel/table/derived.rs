@@ -3,6 +3,7 @@
 //! compares.
 
 use super::super::spec::{Arithmetic, Grid, Needs, Side, SplitK, Tile, TmaBox};
+use crate::device::VECTOR_BYTES;
 use crate::gemm::operands::{Access, DType};
 
 /// Threads of a warp.
@@ -16,7 +17,7 @@ const INT: u32 = 4;
 /// Bytes of an mbarrier.
 const BARRIER: u32 = 8;
 /// Bytes of a vector: what a thread reads from shared memory at once.
-const VECTOR: u32 = 16;
+const VECTOR: u32 = VECTOR_BYTES as u32;
 /// The only compute capability that runs the kernels for Hopper.
 const HOPPER: u32 = 90;
 /// The most shared memory that a block on Hopper can have.

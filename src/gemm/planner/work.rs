@@ -1,0 +1,415 @@
+//! What a plan has to do on a device, whatever that costs: operations, bytes, blocks and what is irregular about them.
+
+use super::moved::Moved;
+use super::prepare::{Repacks, SECTOR_BYTES};
+use crate::device::{DeviceInfo, BLOCKS_BESIDE, VECTOR_BYTES};
+use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
+use crate::gemm::operands::{Access, OperandLayout};
+use crate::gemm::problem::GemmProblem;
+use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::parallel;
+
+/// Shorter sums take four TF32 products instead of three: `kShortSum` in `cuda/tensor_core/split.cuh`.
+pub const SHORT_SUM: usize = 384;
+
+/// Bytes that a multiprocessor fetches from the L2 in a clock at most.
+const L2_BYTES_PER_CLOCK: f64 = 64.0;
+
+/// Operands of `problem` that the threads of a kernel read element by element.
+fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
+    if spec.tma_boxes.is_some() {
+        return 0;
+    }
+    let accesses = problem.accesses();
+    let accesses = [(accesses.a, Side::M), (accesses.b, Side::N)];
+    let single = |&&(access, side): &&(Access, Side)| match spec.vector_order(side) {
+        Some(order) => access != order,
+        None => !matches!(access, Access::RowVector | Access::ColVector),
+    };
+    accesses.iter().filter(single).count()
+}
+
+/// Whether this is what a kernel has a loop of its own for. Where lanes share k: one matrix, all of which can be read 16 bytes at a time,
+/// and vectors along k. Where a block has tiles: operands without gaps between their elements.
+fn is_plain(spec: &KernelSpec, problem: &GemmProblem) -> bool {
+    let accesses = problem.accesses();
+    if !spec.lanes_share_k() {
+        return accesses.a != Access::Strided && accesses.b != Access::Strided;
+    }
+    let vector = VECTOR_BYTES / problem.dtype().size();
+    let (matrix, along_k, lines, vectors) = match (spec.needs.a, spec.needs.b) {
+        ([], &[wanted, ..]) => (
+            accesses.b == wanted,
+            wanted == Access::ColVector,
+            problem.n,
+            accesses.a == Access::RowVector,
+        ),
+        (&[wanted, ..], []) => (
+            accesses.a == wanted,
+            wanted == Access::RowVector,
+            problem.m,
+            accesses.b == Access::ColVector,
+        ),
+        _ => return true,
+    };
+    let whole = problem.k.is_multiple_of(vector) && (along_k || lines.is_multiple_of(vector));
+    problem.batch() == 1 && matrix && vectors && whole
+}
+
+/// The part of A and B that lies in the order which threads read more slowly, 2 if all does. Where a block has tiles: what lies along k,
+/// and is transposed on its way to shared memory, by the rows of A and columns of B that a tile has. Where lanes share k: vectors that
+/// do not lie along k.
+fn other_order(spec: &KernelSpec, problem: &GemmProblem) -> f64 {
+    if spec.tma_boxes.is_some() {
+        return 0.0;
+    }
+    let accesses = problem.accesses();
+    let a = matches!(accesses.a, Access::RowVector | Access::RowScalar);
+    let b = matches!(accesses.b, Access::ColVector | Access::ColScalar);
+    if spec.lanes_share_k() {
+        let across = |side: Side, along_k: bool| !along_k && spec.vector_order(side).is_some();
+        return f64::from(u8::from(across(Side::M, a) || across(Side::N, b)));
+    }
+    let [rows, cols] = [spec.tile.bm, spec.tile.bn].map(f64::from);
+    let part = |along_k: bool, lines: f64| if along_k { lines } else { 0.0 };
+    2.0 * (part(a, rows) + part(b, cols)) / (rows + cols)
+}
+
+/// The parts of its tiles' rows and columns that a matrix has.
+fn filled(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
+    let [tiles_m, tiles_n] = spec.tiles(problem);
+    let part = |size: usize, tiles: usize, tile: u32| size as f64 / (tiles * tile as usize).max(1) as f64;
+    [
+        part(problem.m, tiles_m, spec.tile.bm),
+        part(problem.n, tiles_n, spec.tile.bn),
+    ]
+}
+
+/// Tiles that stick out of the matrix below or on the right, as parts of the `of_one` tiles that a multiprocessor has one after
+/// another, where threads look whether what they read is inside: the sum of both sides. A single one keeps all waiting where each
+/// multiprocessor has but one.
+pub(super) fn edges(spec: &KernelSpec, problem: &GemmProblem, of_one: f64) -> f64 {
+    if spec.tma_boxes.is_some() {
+        return 0.0;
+    }
+    let least = 1.0 / of_one.max(1.0);
+    let part = |size: usize, tile: u32| match size % tile as usize {
+        0 => 0.0,
+        _ => least.max(1.0 / size.div_ceil(tile as usize) as f64),
+    };
+    part(problem.m, spec.tile.bm) + part(problem.n, spec.tile.bn)
+}
+
+/// The parts of tiles that lie outside of the matrix, where TMA fills them: the sum of both sides.
+pub(super) fn outside(spec: &KernelSpec, problem: &GemmProblem) -> f64 {
+    if spec.tma_boxes.is_none() {
+        return 0.0;
+    }
+    let [rows, cols] = filled(spec, problem);
+    2.0 - rows - cols
+}
+
+/// The part of a slab whose loads keep memory busy, where blocks stay and read straight into registers: they have the next slab under
+/// way too. Shorter k leaves threads without a load.
+const BUSY_PART: f64 = 0.5;
+
+/// What of memory's time the threads that have nothing in a slab leave unused there. On an H200, a vocabulary of 51864 takes a quarter longer
+/// at k = 1152 in slabs of 1024 than where turns of k are filled (a recording of `calibrate`).
+const STAYING_IDLE_PART: f64 = 0.4;
+
+/// What of memory's time the threads that have nothing in a block's last turn of k leave unused, where blocks begin and end: others are
+/// at work beside it. On an H200, dot products of k = 2048 in turns of 1536 take a tenth longer than those of 3072, byte for byte.
+const IDLE_PART: f64 = 0.3;
+
+/// What a turn of k takes of a block whose lanes share it, however few of them have a part of it, as a part of a full turn.
+const TURN_PART: f64 = 0.25;
+
+/// The part of its bandwidth at which memory is asked for a portion of k by a kernel that reads straight into registers, each lane its
+/// part of k; 1 for all others.
+fn slab_fill(spec: &KernelSpec, k: usize) -> f64 {
+    if !spec.lanes_share_k() || spec.dynamic_shared != 0 {
+        return 1.0;
+    }
+    let slab = spec.tile.bk as usize;
+    let of_slabs = k as f64 / (k.div_ceil(slab) * slab) as f64;
+    match spec.grid {
+        Grid::Persistent => (of_slabs / BUSY_PART).min(1.0 - STAYING_IDLE_PART * (1.0 - of_slabs)),
+        _ => 1.0 - IDLE_PART * (1.0 - of_slabs),
+    }
+}
+
+/// Whether the rows of A and of B start off sectors, of which TMA asks for two halves then: 1 where they do. 0 where threads fetch.
+fn off_sectors(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
+    if spec.tma_boxes.is_none() {
+        return [0.0; 2];
+    }
+    let off = |operand: &OperandLayout, rows: usize, cols: usize| {
+        // A single row starts where the operand does.
+        let [pitch, count] = match operand.col_stride {
+            1 => [operand.row_stride, rows as i64],
+            _ => [operand.col_stride, cols as i64],
+        };
+        let bytes = (pitch.unsigned_abs() as usize).wrapping_mul(problem.dtype().size());
+        f64::from(u8::from(count > 1 && !bytes.is_multiple_of(SECTOR_BYTES)))
+    };
+    [
+        off(&problem.a, problem.m, problem.k),
+        off(&problem.b, problem.k, problem.n),
+    ]
+}
+
+/// Portions of k that a block has, counted by what they take.
+fn steps_of_k(spec: &KernelSpec, k_slice: u32) -> f64 {
+    let steps = f64::from(k_slice) / f64::from(spec.tile.bk);
+    match spec.lanes_share_k() {
+        // Lanes without a part of k have little to do.
+        true => TURN_PART * steps.ceil() + (1.0 - TURN_PART) * steps,
+        false if spec.halves_end => (2.0 * steps).ceil() / 2.0,
+        false => steps.ceil(),
+    }
+}
+
+/// Rows of A and columns of B that a block fetches: those of a pair fetch one half each of what they share.
+fn fetched_lines(spec: &KernelSpec) -> [f64; 2] {
+    let [rows, cols] = [spec.tile.bm, spec.tile.bn].map(f64::from);
+    match spec.grid {
+        Grid::Clusters(Side::M) => [rows, cols / 2.0],
+        Grid::Clusters(Side::N) => [rows / 2.0, cols],
+        _ => [rows, cols],
+    }
+}
+
+/// Bytes of A and B, whose matrices count once where the batch shares them.
+fn operand_bytes(problem: &GemmProblem) -> [f64; 2] {
+    let bytes = |operand: &OperandLayout, rows: usize, cols: usize| {
+        let matrices = (0..problem.batch_dims.len()).filter(|&dim| operand.batch_strides[dim] != 0);
+        let matrices: usize = matrices.map(|dim| problem.batch_dims[dim]).product();
+        problem.dtype().size() as f64 * (matrices as f64 * rows as f64 * cols as f64)
+    };
+    [
+        bytes(&problem.a, problem.m, problem.k),
+        bytes(&problem.b, problem.k, problem.n),
+    ]
+}
+
+/// The parts of what all tiles fetch of A and of B that another has fetched before.
+fn fetched_again(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
+    let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
+        (Grid::Clusters(Side::M), [m, n]) => [m.div_ceil(2), n],
+        (Grid::Clusters(Side::N), [m, n]) => [m, n.div_ceil(2)],
+        (_, tiles) => tiles,
+    };
+    [tiles_n, tiles_m].map(|tiles| 1.0 - 1.0 / tiles.max(1) as f64)
+}
+
+/// Outputs of a tile of 128 × 128.
+const LARGE_TILE: f64 = 128.0 * 128.0;
+
+/// Threads of a warp.
+const WARP: u32 = 32;
+
+/// What a plan has to do on a device, whatever that costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    pub(super) cut: Cut,
+    pub(super) multiprocessors: u32,
+    /// The part of the blocks that find room in clusters, where a multiprocessor holds one, two, … of them and the device tells.
+    pub(super) room: Option<[f64; BLOCKS_BESIDE]>,
+    /// Blocks of the grid if each had one tile, or a slice of it.
+    pub(super) blocks: usize,
+    /// Warps of a block.
+    pub(super) warps: u32,
+    /// Operations of a block in one portion of k.
+    pub(super) step_flops: f64,
+    /// Operations of a block.
+    pub(super) flops: f64,
+    /// Operations that a multiprocessor does in a µs at most.
+    pub(super) peak: f64,
+    /// Operands that are read by single elements.
+    pub(super) single_elements: usize,
+    /// Tiles that stick out of the matrix, where threads look whether what they read is inside, as parts of those that a
+    /// multiprocessor has.
+    pub(super) edges: f64,
+    /// The parts of tiles outside of the matrix that TMA fills.
+    pub(super) outside: f64,
+    /// The part of A and B in the order that threads read more slowly; 2: all.
+    pub(super) other_order: f64,
+    /// What A, B and D take at the datasheet's bandwidth, in µs, or longer where the kernel does not ask for so much at a time.
+    pub(super) memory_us: f64,
+    /// How many more blocks the busiest multiprocessor has than it would if all had as many, as a part.
+    pub(super) uneven: f64,
+    /// What A and B take there once more, as far as several tiles fetch the same of them, in µs.
+    pub(super) far_us: f64,
+    /// What the portions of A and B that the blocks of the busiest multiprocessor fetch take from the L2 at least, in µs.
+    pub(super) l2_us: f64,
+    /// The same of what a multiprocessor fetches on average.
+    pub(super) l2_average_us: f64,
+    /// The part of what blocks fetch of A and B in rows off sectors, where TMA does it.
+    pub(super) off_sectors: f64,
+    /// What such operands take at the datasheet's bandwidth, in µs.
+    pub(super) off_sectors_us: f64,
+    /// The part of its tiles that D has, where its rows start off 16 bytes; 0 where they do not.
+    pub(super) ragged: f64,
+    /// Whether the operands are not what the kernel has a loop of its own for.
+    pub(super) general: bool,
+    /// Whether there is a batch, in which a block has to find its matrices.
+    pub(super) batched: bool,
+    /// Whether the kernel gets ready while the one before it ends.
+    pub(super) starts_early: bool,
+    /// Whether two blocks share tiles.
+    pub(super) pairs: bool,
+    /// Outputs of a tile, as a part of one of 128 × 128.
+    pub(super) large_tiles: f64,
+    /// What sums that a second kernel adds up take at the datasheet's bandwidth of memory, written and read, in µs.
+    pub(super) slices_us: f64,
+    /// What is moved of A and B.
+    pub(super) repacks: [Option<Moved>; 2],
+}
+
+impl Work {
+    /// What this kernel has to do for `problem`, with k cut in this way and the operands repacked as it finds them.
+    pub fn of(spec: &KernelSpec, problem: &GemmProblem, repacks: &Repacks, device: &DeviceInfo, cut: Cut) -> Self {
+        let tile = spec.tile;
+        let k_slice = cut.k_slice(problem.k as u32, tile.bk);
+        let step_flops = 2.0 * tile.bm as f64 * tile.bn as f64 * tile.bk as f64;
+        let products = match spec.arithmetic {
+            Arithmetic::Tf32x3 if problem.k < SHORT_SUM => 4.0 / 3.0,
+            _ => 1.0,
+        };
+        let pairs = matches!(spec.grid, Grid::Clusters(_));
+        let of_a_unit = match cut {
+            _ if pairs => 2,
+            Cut::Cluster(slices) | Cut::Parallel(slices) => slices as usize,
+            Cut::Whole | Cut::StreamK(_) | Cut::WorkQueue(_) => 1,
+        };
+        let blocks = spec.units(problem).saturating_mul(of_a_unit);
+        let of_one = blocks as f64 / f64::from(device.sm_count.max(1));
+        // The multiprocessor with most blocks counts, where blocks begin and end with their tile.
+        let of_busiest = match cut {
+            Cut::Whole | Cut::Cluster(_) | Cut::Parallel(_) => of_one.ceil(),
+            Cut::StreamK(_) | Cut::WorkQueue(_) => of_one,
+        };
+        let lines = fetched_lines(spec);
+        let slice_bytes = (lines[0] + lines[1]) * f64::from(k_slice) * problem.dtype().size() as f64;
+        let l2_bytes_per_us = L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz);
+        let [a_bytes, b_bytes] = operand_bytes(problem);
+        let again = fetched_again(spec, problem);
+        let off = off_sectors(spec, problem);
+        // GB/s to bytes/µs: 1e3.
+        let bytes_per_us = device.memory_gbps as f64 * 1e3;
+        Work {
+            cut,
+            multiprocessors: device.sm_count,
+            room: match cut {
+                Cut::Cluster(slices) => device.room_for_clusters(slices),
+                _ => None,
+            },
+            blocks,
+            warps: spec.threads.div_ceil(WARP),
+            step_flops,
+            flops: step_flops * steps_of_k(spec, k_slice),
+            peak: device.peak_flops_per_us(spec.arithmetic) / products,
+            single_elements: single_elements(spec, problem),
+            other_order: other_order(spec, problem),
+            edges: edges(spec, problem, of_one),
+            outside: outside(spec, problem),
+            memory_us: problem.min_bytes() / bytes_per_us / slab_fill(spec, problem.k),
+            far_us: (a_bytes * again[0] + b_bytes * again[1]) / bytes_per_us,
+            uneven: if of_one > 1.0 { of_busiest / of_one - 1.0 } else { 0.0 },
+            l2_us: slice_bytes * of_busiest / l2_bytes_per_us,
+            l2_average_us: slice_bytes * of_one / l2_bytes_per_us,
+            off_sectors: (lines[0] * off[0] + lines[1] * off[1]) / (lines[0] + lines[1]),
+            off_sectors_us: (a_bytes * off[0] + b_bytes * off[1]) / bytes_per_us,
+            ragged: match problem.accesses().d {
+                Access::RowVector => 0.0,
+                _ => filled(spec, problem).iter().product(),
+            },
+            general: !is_plain(spec, problem),
+            batched: problem.batch() > 1,
+            starts_early: spec.supports_pdl() && device.has_early_starts(),
+            pairs,
+            large_tiles: f64::from(tile.bm * tile.bn) / LARGE_TILE,
+            slices_us: match cut {
+                Cut::Parallel(slices) => 2.0 * parallel::workspace_bytes(problem, slices) as f64 / bytes_per_us,
+                _ => 0.0,
+            },
+            repacks: repacks.map(|repack| Some(Moved::of(&repack?, problem, bytes_per_us))),
+        }
+    }
+}
+
+impl DeviceInfo {
+    /// Floating-point operations that a multiprocessor does in a µs at most. Three TF32 products count as one.
+    fn peak_flops_per_us(&self, arithmetic: Arithmetic) -> f64 {
+        let a_clock = match arithmetic {
+            Arithmetic::Ffma => 2 * self.fp32_lanes(),
+            Arithmetic::Tf32 => self.tf32_flops_per_clock(),
+            Arithmetic::Tf32x3 => self.tf32_flops_per_clock() / 3,
+            Arithmetic::Half => 2 * self.tf32_flops_per_clock(),
+        };
+        a_clock as f64 * self.clock_mhz as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::kernel::table;
+    use crate::gemm::operands::{DType, ElementTypes};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    fn spec(name: &str) -> &'static KernelSpec {
+        table::find(name).unwrap()
+    }
+
+    #[test]
+    fn rows_off_sectors_count_where_tma_fetches_them() {
+        let mut rng = StdRng::seed_from_u64(13);
+        for _ in 0..2000 {
+            // Rows along k of any multiple of 16 bytes, as TMA takes them.
+            let mut pitch = || 8 * rng.random_range(8..200usize);
+            let [a, b] = [pitch(), pitch()];
+            let m = rng.random_range(1..5);
+            let mut problem = GemmProblem::new(m, 512, 64, OperandLayout::row_major(a), OperandLayout::col_major(b));
+            problem.types = ElementTypes::all_of(DType::BF16);
+            let off = |pitch: usize| f64::from(u8::from(!(2 * pitch).is_multiple_of(SECTOR_BYTES)));
+            // A single row starts where the operand does.
+            let wanted = [if m > 1 { off(a) } else { 0.0 }, off(b)];
+            assert_eq!(
+                off_sectors(spec("gemm_bf16_sm90_128x64_nt"), &problem),
+                wanted,
+                "{a} {b}"
+            );
+            assert_eq!(off_sectors(spec("gemm_bf16_mma_64x64"), &problem), [0.0; 2]);
+        }
+    }
+
+    #[test]
+    fn a_kernel_has_a_loop_of_its_own_for_one_matrix_of_whole_vectors() {
+        let problem = |m: usize, n: usize, k: usize| GemmProblem::row_major(m, n, k);
+        let plain = |name: &str, problem: &GemmProblem| is_plain(spec(name), problem);
+        // B along its lines: NN.
+        assert!(plain("gemv_axpy_m4", &problem(4, 512, 128)));
+        for (n, k) in [(512, 127), (511, 128), (510, 126)] {
+            assert!(!plain("gemv_axpy_m4", &problem(4, n, k)), "{n} {k}");
+        }
+        let mut batch = problem(4, 512, 128);
+        batch.batch_dims = [1, 1, 1, 2];
+        batch.a.batch_strides = [0, 0, 0, 4 * 128];
+        batch.b.batch_strides = [0, 0, 0, 128 * 512];
+        batch.d.batch_strides = [0, 0, 0, 4 * 512];
+        assert!(!plain("gemv_axpy_m4", &batch) && plain("ffma_64x64", &batch));
+        // B along k: NT.
+        let along_k = GemmProblem::new(
+            4,
+            511,
+            128,
+            OperandLayout::row_major(128),
+            OperandLayout::col_major(128),
+        );
+        assert!(plain("gemv_dot_m4", &along_k));
+        let gaps = GemmProblem::new(64, 64, 64, OperandLayout::strided(256, 2), OperandLayout::row_major(64));
+        assert!(!plain("ffma_unaligned_64x64", &gaps) && plain("ffma_unaligned_64x64", &problem(65, 67, 63)));
+    }
+}
