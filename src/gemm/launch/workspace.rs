@@ -75,9 +75,9 @@ impl Keeper {
     pub fn of(stream: sys::CUstream, bytes: usize, context: &CurrentContext) -> Result<Self> {
         let queue = Queue::of(stream)?;
         let kept = match queue {
-            Queue::Stream(id) if bytes <= MAX_KEPT_BYTES => context.kept_scratch(id, stream),
+            Queue::Stream(id) if bytes <= MAX_KEPT_BYTES => context.scratch().of_stream(id, stream),
             Queue::Stream(_) => None,
-            Queue::Capture { lane, capture, .. } => Some(context.graph_scratch(capture, lane)),
+            Queue::Capture { lane, capture, .. } => Some(context.scratch().of_capture(capture, lane)),
         };
         Ok(Keeper { queue, kept })
     }
@@ -118,7 +118,7 @@ impl Keeper {
                     clear(address, bytes, stream)?;
                     address
                 }
-                Queue::Capture { graph, .. } => context.memory_of_graph(graph, bytes)?,
+                Queue::Capture { graph, .. } => context.scratch().of_graph(graph, bytes)?,
             };
             let small = std::mem::replace(kept, Scratch { address, bytes });
             // A graph keeps what it owns: launches that are captured already use it.
@@ -159,7 +159,7 @@ pub(in crate::gemm) fn forget(stream: sys::CUstream, context: &CurrentContext) -
     let Queue::Stream(id) = Queue::of(stream)? else {
         return Ok(());
     };
-    match context.forget_scratch(id) {
+    match context.scratch().forget(id) {
         Some(kept) if kept.bytes > 0 => free(kept.address, stream),
         _ => Ok(()),
     }
@@ -169,7 +169,7 @@ fn allocate(bytes: usize, context: &CurrentContext, stream: sys::CUstream) -> Re
     // SAFETY: the stream is alive for the length of this call (the caller of `launch` vouches for it), and the pool for
     // that of the context.
     unsafe {
-        match context.scratch_pool() {
+        match context.scratch().pool() {
             Some(pool) => result::mem_pool::alloc_async(pool, bytes, stream),
             None => result::malloc_async(stream, bytes),
         }
@@ -245,7 +245,7 @@ mod tests {
         let address = allocate(bytes, &context, stream.cu_stream()).unwrap();
         free(address, stream.cu_stream()).unwrap();
         stream.synchronize().unwrap();
-        let Some(pool) = context.scratch_pool() else {
+        let Some(pool) = context.scratch().pool() else {
             eprintln!("the driver makes no pools: nothing is kept");
             return;
         };
