@@ -2,7 +2,9 @@
 //! once, multiplied by the FP32 engine with sums in FP32 over all of k, and rounded after the epilogue. (The engine's own
 //! products of 16-bit numbers round sums between slices of k.)
 
-use super::{element, finish_row, CpuOperands, Element, Elements};
+use super::element::{Element, Elements};
+use super::epilogue::finish_row;
+use super::operands::{element, CpuOperands};
 use crate::gemm::operands::OperandLayout;
 use crate::gemm::problem::GemmProblem;
 use rayon::prelude::*;
