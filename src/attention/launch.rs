@@ -1,8 +1,8 @@
 //! The one unsafe step: a plan, addresses and a stream become a running kernel.
 
 use super::plan::AttentionPlan;
-use super::problem::Views;
 use super::step::{StepAddresses, StepPlan};
+use super::views::Views;
 use crate::device::{clusters_of, early_start, early_starts, CurrentContext};
 use crate::error::{Error, Result};
 use cudarc::driver::{sys, DeviceRepr};

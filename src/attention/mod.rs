@@ -12,9 +12,11 @@ pub mod plan;
 pub mod problem;
 pub mod refusal;
 pub mod step;
+mod views;
 
 pub use kernels::{AttentionKernel, Shape, STEPS, TABLE};
 pub use plan::AttentionPlan;
-pub use problem::{AttentionProblem, Described, Views};
+pub use problem::{AttentionProblem, Described};
 pub use refusal::Refusal;
 pub use step::{StepAddresses, StepPlan, StepProblem};
+pub use views::Views;

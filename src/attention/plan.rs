@@ -10,8 +10,9 @@
 
 use super::args::{AttentionArgs, AttentionOperand};
 use super::kernels::{self, AttentionKernel, Shape, MOST_BLOCKS, THREADS};
-use super::problem::{AttentionProblem, Views};
+use super::problem::AttentionProblem;
 use super::refusal::Refusal;
+use super::views::Views;
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 use std::fmt;

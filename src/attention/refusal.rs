@@ -1,6 +1,6 @@
 //! Why attention is not computed by one kernel.
 
-use super::problem::Views;
+use super::views::Views;
 use crate::gemm::operands::DType;
 use std::fmt;
 

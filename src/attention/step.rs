@@ -3,8 +3,9 @@
 use super::args::{AttentionOperand, AttentionStepArgs};
 use super::kernels::STEPS;
 use super::plan::AttentionPlan;
-use super::problem::{Axis, Views, ALIGN};
+use super::problem::{Axis, ALIGN};
 use super::refusal::Refusal;
+use super::views::Views;
 use super::AttentionProblem;
 use crate::device::DeviceInfo;
 use crate::gemm::operands::DType;

@@ -76,6 +76,32 @@ pub struct KernelCost {
     pub curve: f64,
 }
 
+impl KernelCost {
+    /// Where a fit begins, of a kernel that nothing is known of.
+    pub const UNKNOWN: KernelCost = KernelCost {
+        full: 0.5,
+        solo: 0.5,
+        resident: 1,
+        setup_us: 4.0,
+        wave_us: 4.0,
+        bandwidth: 0.75,
+        single_elements: 0.3,
+        edges: 0.0,
+        crowd: 0.0,
+        other_order: 0.0,
+        ragged_us: 0.0,
+        batch_us: 0.0,
+        general_us: 0.0,
+        general: 0.0,
+        beside_us: 0.0,
+        cut_us: 0.0,
+        share_us: 0.0,
+        slice_us: 0.0,
+        flow: 0.0,
+        curve: 1.0,
+    };
+}
+
 /// What kernels have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedCosts {

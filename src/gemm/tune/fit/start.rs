@@ -6,30 +6,6 @@ use crate::gemm::kernel::spec::{Grid, KernelSpec, Role};
 use crate::gemm::kernel::table::TABLE;
 use std::collections::HashMap;
 
-/// Of a kernel that has no costs yet.
-pub const UNKNOWN: KernelCost = KernelCost {
-    full: 0.5,
-    solo: 0.5,
-    resident: 1,
-    setup_us: 4.0,
-    wave_us: 4.0,
-    bandwidth: 0.75,
-    single_elements: 0.3,
-    edges: 0.0,
-    crowd: 0.0,
-    other_order: 0.0,
-    ragged_us: 0.0,
-    batch_us: 0.0,
-    general_us: 0.0,
-    general: 0.0,
-    beside_us: 0.0,
-    cut_us: 0.0,
-    share_us: 0.0,
-    slice_us: 0.0,
-    flow: 0.0,
-    curve: 1.0,
-};
-
 /// These costs with a guess in place of what is 0: by factors, nothing leads away from 0. Of the kernels of which `fitted` is true, and of
 /// what kernels for 32 bits and for 16 have in common, if that is fitted.
 pub fn something_to_fit(start: &Costs, shared: [bool; 2], fitted: impl Fn(&str) -> bool) -> Costs {
@@ -62,7 +38,7 @@ pub fn starting_costs(known: &Costs, holds: &HashMap<String, u32>) -> Costs {
             full: 0.6,
             solo: (0.9 / resident as f64).min(0.6),
             resident,
-            ..UNKNOWN
+            ..KernelCost::UNKNOWN
         });
     }
     // A GPU may hold fewer than the one that costs were fitted on.

@@ -1,6 +1,5 @@
 //! The plans of many problems: what they have to do, what they took, and what the planner's choices among them lose.
 
-use super::start::UNKNOWN;
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::{Costs, KernelCost, SharedCosts};
 use crate::gemm::operands::DType;
@@ -258,7 +257,7 @@ impl Sweep {
     }
 
     pub(super) fn values(&self, costs: &Costs) -> Values {
-        let of = |name: &String| costs.kernels.get(name).copied().unwrap_or(UNKNOWN);
+        let of = |name: &String| costs.kernels.get(name).copied().unwrap_or(KernelCost::UNKNOWN);
         Values {
             shared: [costs.shared, costs.shared_16],
             kernels: self.kernels.iter().map(of).collect(),
