@@ -10,6 +10,12 @@ const MAX_ELEMENTS: usize = isize::MAX as usize / 8;
 /// Kernels ask for no more, and storages that candle allocates start on at least so many bytes.
 pub(super) const MAX_ALIGN: u32 = VECTOR_BYTES as u32;
 
+/// Batch dimensions, rows, columns. The rank is at least 2.
+pub(super) fn split(dims: &[usize]) -> (&[usize], usize, usize) {
+    let (batch, matrix) = dims.split_at(dims.len() - 2);
+    (batch, matrix[0], matrix[1])
+}
+
 /// The shape of `a·b` with broadcast batch dimensions.
 ///
 /// # Errors

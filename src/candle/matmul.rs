@@ -2,11 +2,14 @@
 
 use super::activation::{self, for_gradients};
 use super::call::Call;
+use super::checks::{fits_beside, is_16_bit, same_kind, with_bias, NAME};
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::fallback::is_served;
-use super::layout::{elements, result_shape, Arrangement, Asked, MatmulCall};
+use super::gradient::{operand_gradients, sum_to};
+use super::layout::{result_shape, Arrangement, Asked, MatmulCall};
 use super::look::{look_at, Seen};
+use super::stock::{converted, stock};
 use crate::gemm::kernel::spec::{EpilogueSupport, Role};
 use crate::gemm::kernel::table::{self, TABLE};
 use crate::gemm::operands::{DType as ElementType, Operands};
@@ -17,8 +20,6 @@ use candle_core::backend::BackendStorage;
 use candle_core::CudaStorage;
 use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, DType, Error, Layout, Result, Shape, Tensor, D};
 use std::sync::OnceLock;
-
-const NAME: &str = "matmul";
 
 /// `a·b`: `Tensor::matmul` with this crate's kernels, at their default precision.
 ///
@@ -497,147 +498,12 @@ fn extra_name(combine: Option<Combine>) -> &'static str {
     }
 }
 
-/// The shape of a product of this shape plus a bias, which may be broadcast to it or it to the bias.
-fn with_bias(product: &Shape, bias: &Shape) -> Result<Shape> {
-    let sum = product.broadcast_shape_binary_op(bias, "bias").map_err(|error| {
-        let columns = product.dims().last().copied().unwrap_or(1);
-        error.context(format!(
-            "the bias has shape {bias:?} where the product has {product:?}: [{columns}] is what a layer's bias is"
-        ))
-    })?;
-    if elements(sum.dims()).is_none() {
-        bail!(
-            "the product of shape {product:?} plus the bias of shape {bias:?} has more elements than any memory holds"
-        );
-    }
-    Ok(sum)
-}
-
-/// Whether FP32 numbers may stand beside numbers of this type.
-fn is_16_bit(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
-}
-
-/// As [`same_kind`], but what is added to a product of 16-bit factors, or multiplied with it, may be FP32.
-fn fits_beside(factor: (&str, &Tensor), (name, other): (&str, &Tensor)) -> Result<()> {
-    let (_, of) = factor;
-    if is_16_bit(of.dtype()) && other.dtype() == DType::F32 {
-        return same_device(factor, (name, other));
-    }
-    same_kind(factor, (name, other))
-}
-
-/// Dtype and device must agree; two handles of one GPU, which have streams of their own, are two devices, as in candle.
-fn same_kind((a_name, a): (&str, &Tensor), (b_name, b): (&str, &Tensor)) -> Result<()> {
-    if a.dtype() != b.dtype() {
-        let error = Error::DTypeMismatchBinaryOp {
-            lhs: a.dtype(),
-            rhs: b.dtype(),
-            op: NAME,
-        };
-        return Err(error.bt().context(format!(
-            "{a_name} and {b_name} differ in dtype: convert one of them with to_dtype"
-        )));
-    }
-    same_device((a_name, a), (b_name, b))
-}
-
-fn same_device((a_name, a): (&str, &Tensor), (b_name, b): (&str, &Tensor)) -> Result<()> {
-    if !a.device().same_device(b.device()) {
-        let (lhs, rhs) = (a.device().location(), b.device().location());
-        let error = Error::DeviceMismatchBinaryOp { lhs, rhs, op: NAME };
-        return Err(error.bt().context(match lhs == rhs {
-            true => {
-                format!("{a_name} and {b_name} were made with two handles of one device: make them with clones of one")
-            }
-            false => format!("{a_name} and {b_name} are on two devices: move one of them with to_device"),
-        }));
-    }
-    Ok(())
-}
-
-/// The product by candle's own matmul, for what this crate has no kernel for.
-fn stock(a: &Tensor, b: &Tensor, alpha: f64, c: Option<(Tensor, f64)>, out_dtype: Option<DType>) -> Result<Tensor> {
-    let shape = result_shape(a.shape(), b.shape())?;
-    let mut product = stock_matmul(a, b, &shape).map_err(|error| {
-        let (dtype, a, b) = (a.dtype(), a.shape(), b.shape());
-        error.context(format!(
-            "candle's own matmul of {dtype:?} tensors of shapes {a:?} and {b:?}; what it does not multiply, convert to F32 \
-             with to_dtype"
-        ))
-    })?;
-    if let Some(dtype) = out_dtype {
-        product = converted(&product, dtype)?;
-    }
-    if shape.elem_count() == 0 {
-        return Ok(product);
-    }
-    if alpha != 1.0 {
-        product = product.affine(alpha, 0.0)?;
-    }
-    match c {
-        Some((c, beta)) => &product + c.to_dtype(product.dtype())?.affine(beta, 0.0)?,
-        None => Ok(product),
-    }
-}
-
-fn stock_matmul(a: &Tensor, b: &Tensor, shape: &Shape) -> Result<Tensor> {
-    let (a_batch, m, k) = split(a.dims());
-    let (b_batch, _, n) = split(b.dims());
-    let batch = split(shape.dims()).0;
-    if k == 0 {
-        // Candle cannot lay out an empty operand anew on a CUDA device; the sum of no products needs none.
-        let a = a.broadcast_as([batch, &[m, k]].concat())?;
-        return a.matmul(&b.broadcast_as([batch, &[k, n]].concat())?);
-    }
-    if a_batch == b_batch && a_batch.len() <= 2 {
-        return plain(a)?.matmul(&plain(b)?);
-    }
-    // Broadcast operands and more batch dimensions than candle takes: at most one batch dimension is left.
-    let product = if b_batch.iter().all(|&dim| dim == 1) {
-        let rows = batch.iter().product::<usize>() * m;
-        let a = a.broadcast_as([batch, &[m, k]].concat())?;
-        a.reshape((rows, k))?.matmul(&plain(&b.reshape((k, n))?)?)?
-    } else {
-        let flat = |t: &Tensor, rows: usize, cols: usize| {
-            let batched = t.broadcast_as([batch, &[rows, cols]].concat())?.contiguous()?;
-            batched.reshape((batch.iter().product::<usize>(), rows, cols))
-        };
-        flat(a, m, k)?.matmul(&flat(b, k, n)?)?
-    };
-    product.reshape(shape)
-}
-
-/// The numbers of a tensor as others. Candle's conversion on a CUDA device launches a grid of no blocks for none, which is an
-/// error.
-fn converted(t: &Tensor, dtype: DType) -> Result<Tensor> {
-    match t.dims().contains(&0) && t.dtype() != dtype {
-        true => Tensor::zeros(t.shape(), dtype, t.device()),
-        false => t.to_dtype(dtype),
-    }
-}
-
-/// A tensor as candle's matmul takes it on every device: dense, or dense with its last two dimensions swapped.
-fn plain(t: &Tensor) -> Result<Tensor> {
-    if t.is_contiguous() || t.t()?.is_contiguous() {
-        Ok(t.clone())
-    } else {
-        t.contiguous()
-    }
-}
-
 /// The view of a product (…, batch, m, n) as it lies in memory under this arrangement, and of what lies so as the product.
 fn in_memory(t: &Tensor, arrangement: Arrangement) -> Result<Tensor> {
     match (arrangement, t.rank()) {
         (Arrangement::SideBySide, rank @ 3..) => t.transpose(rank - 3, rank - 2),
         _ => Ok(t.clone()),
     }
-}
-
-/// Batch dimensions, rows, columns. The rank is at least 2.
-fn split(dims: &[usize]) -> (&[usize], usize, usize) {
-    let (batch, matrix) = dims.split_at(dims.len() - 2);
-    (batch, matrix[0], matrix[1])
 }
 
 /// `activation(α·A·B)`, with `β·C` or a bias added inside where there is a third operand, and a residual or a factor outside.
@@ -835,43 +701,12 @@ impl Op {
         activation::gradient(self.activation, before, &after, grad)
     }
 
-    /// Gradients of A and B; `None` for an operand that no variable stands behind.
-    fn operand_gradients(&self, a: &Tensor, b: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let gemm = Gemm {
+    /// What products of the gradients are computed with.
+    fn backward(&self) -> Gemm {
+        Gemm {
             tuned: self.tuned,
             ..Gemm::new().precision(self.precision).alpha(self.alpha)
-        };
-        let (batch, m, n) = split(grad.dims());
-        let k = a.dim(D::Minus1)?;
-        let shared = |t: &Tensor| split(t.dims()).0.iter().all(|&dim| dim == 1);
-        // A result that is finer than its factors has a gradient that is.
-        let (dtypes, finer) = ((a.dtype(), b.dtype()), grad.dtype());
-        let (a, b) = (&a.to_dtype(finer)?, &b.to_dtype(finer)?);
-
-        // An operand that the whole batch shares gets one product over all of the batch, in place of a product a matrix
-        // and a sum.
-        let a_grad = match a.track_op() {
-            false => None,
-            true if shared(a) => {
-                let b = b.broadcast_as([batch, &[k, n]].concat())?;
-                let grad = batch_in_columns(grad)?;
-                let a_grad = gemm.product(&grad, &batch_in_columns(&b)?.t()?)?;
-                Some(a_grad.reshape(a.shape())?)
-            }
-            true => Some(sum_to(gemm.product(grad, &b.t()?)?, a.shape())?),
-        };
-        let b_grad = match b.track_op() {
-            false => None,
-            true if shared(b) => {
-                let a = a.broadcast_as([batch, &[m, k]].concat())?;
-                let rows = batch.iter().product::<usize>() * m;
-                let b_grad = gemm.product(&a.reshape((rows, k))?.t()?, &grad.reshape((rows, n))?)?;
-                Some(b_grad.reshape(b.shape())?)
-            }
-            true => Some(sum_to(gemm.product(&a.t()?, grad)?, b.shape())?),
-        };
-        let like = |grad: Option<Tensor>, dtype| grad.map(|grad| grad.to_dtype(dtype)).transpose();
-        Ok((like(a_grad, dtypes.0)?, like(b_grad, dtypes.1)?))
+        }
     }
 }
 
@@ -905,29 +740,6 @@ pub(super) fn bias_stride(bias: Option<&Layout>) -> usize {
     bias.map_or(1, |layout| layout.stride()[0])
 }
 
-/// (…, rows, cols) → (rows, …·cols)
-fn batch_in_columns(t: &Tensor) -> Result<Tensor> {
-    let rank = t.rank();
-    if rank == 2 {
-        return Ok(t.clone());
-    }
-    let order: Vec<usize> = [rank - 2].into_iter().chain(0..rank - 2).chain([rank - 1]).collect();
-    let rows = t.dim(rank - 2)?;
-    t.permute(order)?.reshape((rows, t.elem_count() / rows))
-}
-
-/// The sum of a gradient over the dimensions along which its operand was broadcast.
-fn sum_to(grad: Tensor, shape: &Shape) -> Result<Tensor> {
-    let missing = grad.rank() - shape.rank();
-    let broadcast: Vec<usize> = (0..grad.rank())
-        .filter(|&i| i < missing || (shape.dims()[i - missing] == 1 && grad.dims()[i] != 1))
-        .collect();
-    if broadcast.is_empty() {
-        return Ok(grad);
-    }
-    grad.sum_keepdim(broadcast)?.reshape(shape)
-}
-
 impl CustomOp2 for Op {
     fn name(&self) -> &'static str {
         NAME
@@ -958,7 +770,7 @@ impl CustomOp2 for Op {
         let gradients = || {
             let (result, grad) = (in_memory(result, self.arrangement)?, in_memory(grad, self.arrangement)?);
             let grad = self.through_activation(a, b, None, &result, &grad)?;
-            self.operand_gradients(a, b, &grad)
+            operand_gradients(a, b, &grad, |a, b| self.backward().product(a, b))
         };
         self.explain_gradient(a, b, None, gradients())
     }
@@ -1005,7 +817,7 @@ impl CustomOp3 for Op {
         let gradients = || {
             let (result, grad) = (in_memory(result, self.arrangement)?, in_memory(grad, self.arrangement)?);
             let grad = self.through_activation(a, b, Some(third), &result, &grad)?;
-            let (a_grad, b_grad) = self.operand_gradients(a, b, &grad)?;
+            let (a_grad, b_grad) = operand_gradients(a, b, &grad, |a, b| self.backward().product(a, b))?;
             let third_grad = match (third.track_op(), self.third_is_bias) {
                 (false, _) => None,
                 (true, false) => Some(grad.affine(self.beta, 0.0)?.to_dtype(third.dtype())?),

@@ -7,10 +7,12 @@ mod activation;
 mod attention;
 pub mod blocks;
 mod call;
+mod checks;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fallback;
 mod fused;
+mod gradient;
 pub mod graph;
 mod layout;
 mod linear;
@@ -18,6 +20,7 @@ mod look;
 mod matmul;
 mod mlp;
 mod rowwise;
+mod stock;
 mod transpose;
 
 pub use linear::{linear, linear_b, linear_no_bias, Linear};
