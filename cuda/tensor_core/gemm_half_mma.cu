@@ -16,7 +16,7 @@
 // Per stage of 64 k and warp of 64 × 32: 64 mma and 24 ldmatrix. A block of 128 × 128 reads 96 KB of shared memory a stage, in
 // which Hopper's mma.sync takes 1638 clocks: 59 bytes of 128 a clock.
 //
-// Launch. One block a unit, units = ⌈m / BM⌉ · ⌈n / BN⌉ · batch in the order of ffma_tile.cuh.
+// Launch. One block a unit, units = ⌈m / BM⌉ · ⌈n / BN⌉ · batch in the order of scheduler/tiles.cuh.
 
 #include "../epilogue/half.cuh"
 #include "../ptx/copies.cuh"
