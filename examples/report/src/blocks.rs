@@ -11,8 +11,9 @@ use std::fmt::Write;
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end of generated -->";
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 18] = [
     HIGHLIGHTS,
+    SLOWER_PRODUCTS,
     "ladder",
     LADDER_RUNGS,
     "sgemm",
@@ -40,6 +41,9 @@ const LADDER_RUNGS: &str = "ladder-rungs";
 /// Many models in several ways, from rows of the kind "model" that name one; those that name none are of one model in several
 /// settings.
 const MODELS: &str = "models";
+
+/// The products that take longer than the baseline's, from rows of the kind "sgemm".
+const SLOWER_PRODUCTS: &str = "slower-products";
 
 /// A few figures of several kinds, for the first page.
 const HIGHLIGHTS: &str = "highlights";
@@ -128,8 +132,10 @@ pub fn fill(text: &str, reports: &[Named], plots: &str) -> Result<String> {
 }
 
 fn block(kind: &str, reports: &[Named], plots: &str) -> String {
-    if kind == HIGHLIGHTS {
-        return by_gpu(reports, highlights);
+    match kind {
+        HIGHLIGHTS => return by_gpu(reports, highlights),
+        SLOWER_PRODUCTS => return by_gpu(reports, slower_products),
+        _ => {}
     }
     let rows = match kind {
         TRANSPOSE_STEPS => "transpose",
@@ -292,6 +298,49 @@ fn ladder_rungs(text: &mut String, name: &str, report: &Report, plots: &str) {
     ];
     let _ = writeln!(text, "{size}³:\n\n{}", table(&rows, &columns));
     let _ = writeln!(text, "![TFLOP/s over sizes]({plots}/{name}-sizes.svg)\n");
+}
+
+/// A line for each run over the grid, then all products in which the baseline is faster, those that lose most first.
+fn slower_products(text: &mut String, reports: &[&Named]) {
+    const COLUMNS: [Column; 7] = [SHAPE, TYPE, PRECISION, KERNEL, US, BASELINE_US, RATIO];
+    let runs: Vec<Report> = reports
+        .iter()
+        .filter_map(|(_, report)| of_kind(report, "sgemm"))
+        .collect();
+    let Some(first) = runs.first() else {
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "{}:\n\n| type | precision | products | slower than the baseline | least ratio |\n|---|---|---:|---:|---:|",
+        first.gpu
+    );
+    let mut slower: Vec<Row> = Vec::new();
+    for run in &runs {
+        let ratios: Vec<f64> = run.rows.iter().filter_map(|row| row.speedup).collect();
+        let behind = run
+            .rows
+            .iter()
+            .filter(|row| row.speedup.is_some_and(|ratio| ratio < 1.0));
+        let before = slower.len();
+        slower.extend(behind.cloned());
+        let row = &run.rows[0];
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {:.3} |",
+            (TYPE.1)(row).unwrap_or_default(),
+            (PRECISION.1)(row).unwrap_or_default(),
+            ratios.len(),
+            slower.len() - before,
+            ratios.iter().copied().fold(f64::INFINITY, f64::min),
+        );
+    }
+    text.push('\n');
+    slower.sort_by(|x, y| x.speedup.partial_cmp(&y.speedup).unwrap_or(std::cmp::Ordering::Equal));
+    if !slower.is_empty() {
+        *text += &table(&slower, &COLUMNS);
+        text.push('\n');
+    }
 }
 
 /// A table with a column a precision: products beside cuBLAS, a layer and networks beside candle; then transposition.
@@ -609,32 +658,44 @@ fn summary(text: &mut String, report: &Report) {
 /// A heading and the cell of a row, `None` where the row has no such thing.
 type Column<'a> = (&'a str, &'a dyn Fn(&Row) -> Option<String>);
 
+const SHAPE: Column = ("shape", &|row| match row.m {
+    Some(_) => Some(shape_of(row)),
+    None => row.shape.as_deref().map(|shape| join(shape, "×")),
+});
+const TYPE: Column = ("type", &|row| row.dtype.clone());
+/// Products of 16 bits are the same at every precision.
+const PRECISION: Column = ("precision", &|row| match row.dtype.as_deref() {
+    Some("f16" | "bf16") => None,
+    _ => row.precision.clone(),
+});
+const KERNEL: Column = ("kernel", &|row| row.kernel.as_ref().map(|kernel| format!("`{kernel}`")));
+const US: Column = ("µs", &|row| row.us.map(|us| format!("{us:.2}")));
+const BASELINE_US: Column = ("baseline µs", &|row| {
+    let baseline = row.baseline.as_deref().unwrap_or_default();
+    row.baseline_us.map(|us| format!("{us:.2} ({baseline})"))
+});
+const RATIO: Column = ("baseline / ours", &|row| {
+    row.speedup.map(|speedup| format!("{speedup:.3}"))
+});
+
 /// The columns of every kind but the ladder; a column that no row has is left out.
 const COLUMNS: [Column; 23] = [
     ("layer", &|row| row.layer.clone()),
-    ("shape", &|row| match row.m {
-        Some(_) => Some(shape_of(row)),
-        None => row.shape.as_deref().map(|shape| join(shape, "×")),
-    }),
+    SHAPE,
     ("axes", &|row| row.axes.as_deref().map(|axes| join(axes, ", "))),
     ("rows", &|row| row.rows.map(|rows| rows.to_string())),
     ("in", &|row| row.inputs.map(|inputs| inputs.to_string())),
     ("out", &|row| row.outputs.map(|outputs| outputs.to_string())),
     ("activation", &|row| row.activation.clone()),
     ("distribution", &|row| row.distribution.clone()),
-    ("type", &|row| row.dtype.clone()),
-    ("precision", &|row| row.precision.clone()),
-    ("kernel", &|row| row.kernel.as_ref().map(|kernel| format!("`{kernel}`"))),
-    ("µs", &|row| row.us.map(|us| format!("{us:.2}"))),
+    TYPE,
+    PRECISION,
+    KERNEL,
+    US,
     ("TFLOP/s", &|row| row.tflops.map(|tflops| format!("{tflops:.2}"))),
     ("GB/s", &|row| row.gbps.map(|gbps| format!("{gbps:.0}"))),
-    ("baseline µs", &|row| {
-        let baseline = row.baseline.as_deref().unwrap_or_default();
-        row.baseline_us.map(|us| format!("{us:.2} ({baseline})"))
-    }),
-    ("baseline / ours", &|row| {
-        row.speedup.map(|speedup| format!("{speedup:.3}"))
-    }),
+    BASELINE_US,
+    RATIO,
     ("error", &|row| row.err_fro.map(|error| format!("{error:.2e}"))),
     ("worst error", &|row| row.err_max.map(|error| format!("{error:.2e}"))),
     ("passed", &|row| row.passed.map(|passed| passed.to_string())),
