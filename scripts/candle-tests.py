@@ -28,7 +28,7 @@ PRECISIONS = ["fp32-strict", "fp32"]
 LIBRARY = "libcandle_sgemm_preload.so"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What is passed on for this reason is no FP32 product.
-OTHER_TYPES = "matrices of another type than f32"
+OTHER_TYPES = "matrices of types that no kernel multiplies"
 
 
 def cargo(*arguments, **options):

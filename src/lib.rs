@@ -1,4 +1,28 @@
-//! FP32 matrix multiplication and transposition for candle.
+//! Matrix multiplication (FP32, FP16, BF16) and transposition for [candle](candle_core), by CUDA kernels of its own in place of cuBLAS,
+//! and on the CPU with the same results.
+//!
+//! | what | how |
+//! |---|---|
+//! | a product in place of `Tensor::matmul` | [`matmul`], [`SgemmExt::sgemm`] |
+//! | with α, β·C, a precision, a kernel by name | [`Gemm`] |
+//! | layers with bias, activation, residual or gate inside | [`Linear`], [`Mlp`], [`GatedMlp`] |
+//! | attention, norms, encoder layers, a decoder's cache | [`blocks`] |
+//! | dimensions moved at the speed of a copy | [`transpose`], [`permute`], [`TransposeExt`] |
+//! | a model as one launch | [`graph`] |
+//! | models that know nothing of this crate | `matmul_override`, with the feature `override` |
+//! | how a product would be computed on any GPU, and why | [`gemm::explain`] |
+//!
+//! Without the feature `cuda` everything runs on the CPU. Data has one way: tensor op → problem → plan → launch. All but the launch is plain
+//! data and pure functions, which need no GPU.
+//!
+//! ```
+//! use candle_core::{Device, Tensor};
+//!
+//! let device = Device::cuda_if_available(0)?;
+//! let (a, b) = (Tensor::randn(0f32, 1., (4, 64, 32), &device)?, Tensor::randn(0f32, 1., (32, 16), &device)?);
+//! assert_eq!(candle_sgemm::matmul(&a, &b)?.dims(), [4, 64, 16]);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
 
 #![warn(missing_docs)]
 

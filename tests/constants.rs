@@ -7,7 +7,7 @@ use candle_sgemm::gemm::launch::tensor_map::WHOLE_ROWS;
 use candle_sgemm::gemm::planner::work::SHORT_SUM;
 use candle_sgemm::gemm::schedule::parallel;
 use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET_BYTES};
-use candle_sgemm::gemm::{Access, Activation, Combine, MAX_BATCH_DIMS, TABLE};
+use candle_sgemm::gemm::{Access, Activation, Combine, DType, MAX_BATCH_DIMS, TABLE};
 use candle_sgemm::transpose::args::MAX_OUTER_DIMS;
 use candle_sgemm::transpose::kernels::{MAX_NARROW, NARROW_TILE_BYTES};
 use std::path::Path;
@@ -84,10 +84,15 @@ fn what_kernels_are_told_by_number_has_the_same_numbers() {
         Access::ColVector,
     ];
     let combine = [Combine::Add, Combine::Multiply];
+    let types = [DType::F32, DType::F64, DType::F16, DType::BF16];
     let named = |name: String, number: usize| (name, number);
     assert_eq!(
         enumerators(&source, "Access"),
         access.map(|of| named(format!("{of:?}"), of as usize))
+    );
+    assert_eq!(
+        enumerators(&source, "ElementType"),
+        types.map(|of| named(format!("{of:?}"), of as usize))
     );
     assert_eq!(
         enumerators(&source, "Activation"),

@@ -10,7 +10,7 @@
 //   stage    BK = 32: rows of A of 128 bytes, 16-byte chunk c of row r at c ^ r % 8; then B
 //   ring     STAGES of them. One thread asks for all at the start; later the warp that is the last to read a stage asks again
 //   groups   narrow tiles have two groups of warps, each with half of a stage's chunks; their sums meet at the end
-//   blocks   three a multiprocessor: while one starts or stores, the others multiply
+//   blocks   three or four a multiprocessor: while one starts or stores, the others multiply
 //
 // Register banks (ThreadTile::quad() in thread_tile.cuh): along a row of outputs, element j of B is in a register of j's parity, so
 // sums leave as vectors of columns 1, 0, 3, 2. The compiler's allocation decides more than the source does: count the conflicts in

@@ -21,7 +21,7 @@
 //
 // Two ways to fill the multiprocessors. One tile a block, and where tiles are few, a cluster of split_k blocks cuts the k of
 // each: every block leaves its sums in shared memory, and each adds up and stores its share. That is the quickest end, but
-// tiles times blocks of a cluster are seldom the number of multiprocessors. The kernels called stream have persistent blocks
+// tiles times blocks of a cluster are seldom the number of multiprocessors. The kernels called stream_k have persistent blocks
 // instead, which share the steps of k equally: scheduler/stream_k.cuh. Sums are always added in the order of k: the same bits every
 // time.
 #include <cuda.h>

@@ -2,7 +2,7 @@
 //
 // One block computes one BM × BN tile of one matrix over one slice of k, and a thread TM × TN outputs of it in registers. Units of
 // work (tiles, or slices of k of a tile) are counted in bands of tile rows, so that blocks that run together share A and B in the
-// L2. Where there are fewer tiles than multiprocessors, a cluster of split_k blocks (2, 4 or 8; compute capability 9.0 and newer)
+// L2. Where there are fewer tiles than multiprocessors, a cluster of split_k blocks (2 to 6 or 8; compute capability 9.0 and newer)
 // cuts the k of a tile: its blocks leave their sums in shared memory, and each adds up and stores its share, always in the order of
 // k: no workspace, no second launch, the same bits every time.
 //

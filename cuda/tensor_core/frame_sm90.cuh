@@ -16,7 +16,7 @@
 // their own beside this one.
 //
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
-//   pair kernels    clusters of 2; blocks a multiple of 2, any number (persistent): min(units, multiprocessors / 2) · 2
+//   2cta kernels    clusters of 2; blocks a multiple of 2, any number (persistent): the plan has as many as keep in step
 //   others          split_k 1: clusters of 1, any number of blocks; split_k > 1: clusters of split_k and exactly one
 //                   cluster a tile; or slices along y of the grid (scheduler/slices.cuh)
 // Tensor maps. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's

@@ -45,7 +45,7 @@
 // Sums stay in the tensor core for all of k. Products are exact; Inf and NaN pass through as IEEE says.
 //
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
-//   pair kernels    clusters of 2, any number of them
+//   2cta kernels    clusters of 2, any number of them
 //   others          split_k 1: clusters of 1, any number; split_k 2 to 6 or 8: clusters of split_k and exactly one a tile; not
 //                   where two blocks of two warpgroups share a multiprocessor. Or slices along y of the grid (scheduler/slices.cuh)
 // Tensor maps of A and B. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's

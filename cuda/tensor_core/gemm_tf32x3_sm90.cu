@@ -184,7 +184,7 @@ GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tt, 128, 128, Major::kRows, Major
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_nn, 128, 128, Major::kRows, Major::kK, true, 2)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
 
-// Problems with few tiles: a cluster of split_k blocks (1, 2, 4 or 8) cuts k.
+// Problems with few tiles: a cluster of split_k blocks (1 to 6 or 8) cuts k.
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_tt, 128, 128, Major::kRows, Major::kK, false, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nn, 128, 128, Major::kRows, Major::kK, true, 1)

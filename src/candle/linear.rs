@@ -44,7 +44,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer with this weight (out, in) and bias (out).
+    /// A layer with this weight (out, in) and bias (out). Shapes that do not fit are reported by `forward`.
     pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
         Linear {
             weight,

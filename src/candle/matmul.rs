@@ -113,8 +113,8 @@ impl Gemm {
         }
     }
 
-    /// Uses the kernel of this name and no other; a product that it can't take is then refused with the reason. The
-    /// backward pass keeps the precision and chooses its own kernels, for its operands are laid out differently.
+    /// Uses the kernel of this name and no other; a product that it can't take is then refused with the reason,
+    /// and so is a name that the table lacks, by [`matmul`](Self::matmul). The backward pass keeps the precision and chooses its own kernels, for its operands are laid out differently.
     pub fn kernel(self, name: impl Into<String>) -> Self {
         Gemm {
             kernel: Some(name.into()),

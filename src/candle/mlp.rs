@@ -9,7 +9,8 @@ use crate::gemm::Activation;
 use candle_core::{bail, DType, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 
-/// A multilayer perceptron: linear layers one after the other, each with its own activation, one kernel a layer.
+/// A multilayer perceptron: linear layers one after the other, each with its own activation, one kernel a layer. `forward` takes x of
+/// shape (…, first width), of any rank from 2 on, and returns (…, last width).
 ///
 /// ```
 /// use candle_core::{DType, Device, Module, Tensor};
@@ -115,7 +116,8 @@ impl Module for Mlp {
 }
 
 /// The gated feed-forward layer `down(activation(gate(x)) ⊙ up(x))` of today's language models: SwiGLU with
-/// [`Activation::Silu`], GEGLU with [`Activation::GeluTanh`] or [`Activation::GeluErf`].
+/// [`Activation::Silu`], GEGLU with [`Activation::GeluTanh`] or [`Activation::GeluErf`]. `forward` takes x of shape (…, width), of any
+/// rank from 2 on, and returns the same shape.
 ///
 /// It takes three kernels, for the gate's activation, the multiplication and the residual are part of the products. Where a
 /// gradient is to flow to the gate, the multiplication is candle's own. A row or two take two kernels on a CUDA device once

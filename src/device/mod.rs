@@ -23,7 +23,8 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
     /// Device memory bandwidth in GB/s.
     pub memory_gbps: f32,
-    /// Clusters of 2, 3, … 8 blocks that the device holds at once, if a multiprocessor holds one block, two, three or four; 0: not known.
+    /// Clusters that the device holds at once; 0: not known. `clusters[b − 1][s − 2]` is for clusters of `s` blocks (2 to 8) where a
+    /// multiprocessor holds `b` of their blocks (1 to 4).
     /// A cluster lives within one group of multiprocessors, and how many of a group work may differ from card to card.
     #[serde(default)]
     pub clusters: [[u16; CLUSTER_SIZES]; BLOCKS_BESIDE],
@@ -38,8 +39,8 @@ pub const BLOCKS_BESIDE: usize = 4;
 /// Bytes of the widest access of a thread to memory: more alignment than this brings nothing.
 pub const VECTOR_BYTES: usize = 16;
 
-/// The part of a device's memory that scratch memory may take, and what it may take of any device, in bytes. A repacked vocabulary
-/// of 250002 × 1536 takes 1.5 GB.
+/// Scratch memory may take this fraction (1/32) of a device's memory, and at least so many bytes on any device. A repacked vocabulary of
+/// 250002 × 1536 takes 1.5 GB.
 const SCRATCH_PART: u64 = 32;
 const LEAST_SCRATCH_BYTES: u64 = 256 << 20;
 

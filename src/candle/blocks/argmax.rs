@@ -4,7 +4,7 @@ use super::super::rowwise::{by_one_kernel, Operands};
 use crate::rowwise::Operation;
 use candle_core::{Error, Result, Tensor, D};
 
-/// The place of the largest number along the last dimension, as `u32`, which that dimension is squeezed for: candle's `argmax(D::Minus1)`.
+/// The index (`u32`) of the largest element along the last dimension, which is removed: candle's `argmax(D::Minus1)`.
 ///
 /// In f32, f16 and bf16 on a CUDA device it is one kernel, whatever the rows' length and wherever they start; on Hopper the blocks of a
 /// cluster share a long row. Of equal numbers, as −0 and 0 are, the first counts. A NaN is passed over, unless it is in the first place:

@@ -81,7 +81,7 @@ pub fn attend(
 ///
 /// # Errors
 ///
-/// If the driver fails to describe the device. Shapes that do not fit each other are none: [`attend`] says what is wrong with them.
+/// If the driver fails to describe the device. Shapes that do not fit each other are no error here: [`attend`] reports them.
 pub fn explain_attention(
     gemm: &Gemm,
     query: &Tensor,

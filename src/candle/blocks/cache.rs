@@ -120,7 +120,7 @@ impl KvCache {
     ///
     /// # Errors
     ///
-    /// None that is known.
+    /// Those of candle, which makes the view.
     pub fn keys(&self) -> Result<Tensor> {
         self.cache.get(0)
     }
@@ -129,7 +129,7 @@ impl KvCache {
     ///
     /// # Errors
     ///
-    /// None that is known.
+    /// Those of candle, which makes the view.
     pub fn values(&self) -> Result<Tensor> {
         self.cache.get(1)
     }
@@ -145,7 +145,8 @@ impl KvCache {
     /// (f32) or 16; otherwise candle's operations. Rotations are computed in FP32 there, and the cache has them rounded to its type. No
     /// gradient flows.
     ///
-    /// A position must be one of the cache's places. A kernel cannot say that it is none: it writes nothing then, and sees all places.
+    /// A position must be one of the cache's places. A kernel cannot report an invalid one: it writes nothing
+    /// then, and attends over the whole cache.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@
 //! - Clusters that cut k, where all of them are at work at once in any case. A multiprocessor with room for several blocks of a cluster may get
 //!   them, while others get none: of 1674 such plans of drawn products on an H200, one in twenty takes at least 5 % less time with blocks
 //!   that are kept apart, and some 30 %. Where fewer clusters would then find room than there are, the others begin when these have ended,
-//!   and it takes up to 1.8 times as long. So the driver is asked. There has to be room for one more than there are: where there was room for
+//!   and it takes up to 1.8 times as long. So the driver is asked. We require room for one cluster more than the launch has: where there was room for
 //!   just as many (39 of six blocks, 30 of eight), the first ones left gaps, and it took up to 1.6 times as long.
 //!
 //! Other launches ask for what they need: in chains of products on an H200 nothing piled up, and two launches that share a multiprocessor,

@@ -115,8 +115,8 @@ pub struct SharedCosts {
     /// What a work queue over several slices of k takes more, in µs: the last block to finish a strip waits for the others' sums
     /// to be visible.
     pub queue_slices_us: f64,
-    /// What all blocks together fetch from the L2 takes, as a multiple of what it would take if all multiprocessors could fetch at once
-    /// what one can alone; 0 where that was not fitted.
+    /// The time for all that blocks fetch from the L2, relative to every multiprocessor fetching at the rate that one has alone; 0 where
+    /// that was not fitted.
     pub l2: f64,
     /// What it takes until memory delivers at its full rate, in µs: what is read first has its whole way to go, and what is
     /// stored last.
