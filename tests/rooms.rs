@@ -1,4 +1,5 @@
-//! The rooms of `src/`: no two files import each other, not by way of others either.
+//! The rooms of `src/`: no two files import each other, not by way of others either. What a module takes from its own submodules does
+//! not count: it hands that on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,24 +75,41 @@ fn tree(text: &mut &str, before: &[String], paths: &mut Vec<Module>) {
     paths.push(path);
 }
 
+/// The name of the module that a line without an indent begins, if it does.
+fn begins_module(line: &str) -> Option<&str> {
+    let (before, name) = line.strip_suffix(" {")?.rsplit_once("mod ")?;
+    (before.is_empty() || before.starts_with("pub")).then_some(name)
+}
+
 /// Paths of this crate in the code of a module, from the crate's root on.
 fn paths(module: &[String], code: &str) -> Vec<Module> {
     let mut all = Vec::new();
-    for root in ["crate::", "super::"] {
-        for (at, _) in code.match_indices(root) {
-            // Not the second of `super::super::`, nor the end of a longer name.
-            if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
-                continue;
-            }
-            let mut found = Vec::new();
-            tree(&mut &code[at..], &[], &mut found);
-            all.extend(found.into_iter().map(|path| {
-                let ups = path.iter().take_while(|&name| name == "super").count();
-                let names = path[ups.max(1)..].iter().cloned();
-                let base = if ups > 0 { module.len().saturating_sub(ups) } else { 0 };
-                module[..base].iter().cloned().chain(names).collect::<Module>()
-            }));
+    // With the module inside of the file, where one has begun.
+    let mut place = module.to_vec();
+    let mut start = 0;
+    for line in code.split_inclusive('\n') {
+        match line.trim_end_matches('\n') {
+            "}" => place.truncate(module.len()),
+            line => place.extend(begins_module(line).map(String::from)),
         }
+        for root in ["crate::", "super::"] {
+            for (at, _) in line.match_indices(root) {
+                // Not the second of `super::super::`, nor the end of a longer name.
+                if line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+                    continue;
+                }
+                // A tree may go on for lines.
+                let mut found = Vec::new();
+                tree(&mut &code[start + at..], &[], &mut found);
+                all.extend(found.into_iter().map(|path| {
+                    let ups = path.iter().take_while(|&name| name == "super").count();
+                    let names = path[ups.max(1)..].iter().cloned();
+                    let base = if ups > 0 { place.len().saturating_sub(ups) } else { 0 };
+                    place[..base].iter().cloned().chain(names).collect::<Module>()
+                }));
+            }
+        }
+        start += line.len();
     }
     all
 }
@@ -173,6 +191,12 @@ fn circles_are_seen() {
         "fn f() {\n    crate::a::h();\n}",
     ]);
     assert_eq!(in_order(imports(&circle)).unwrap_err().len(), 3);
+    let inside = files([
+        "use crate::b::X;",
+        "mod cuda {\n    use super::super::a::h;\n}\nuse super::c;",
+        "",
+    ]);
+    assert_eq!(in_order(imports(&inside)).unwrap_err().len(), 2);
     let in_tests = files([
         "use crate::b::X;",
         "#[cfg(test)]\nmod tests {\n    use crate::a::h;\n}",

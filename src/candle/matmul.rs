@@ -701,7 +701,7 @@ impl Op {
         activation::gradient(self.activation, before, &after, grad)
     }
 
-    /// What products of the gradients are computed with.
+    /// What computes the products that gradients are: with the same precision, α and choice of kernels.
     fn backward(&self) -> Gemm {
         Gemm {
             tuned: self.tuned,

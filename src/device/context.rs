@@ -31,7 +31,7 @@ struct ContextState {
 #[derive(Clone, Copy)]
 struct LoadedModule(sys::CUmodule);
 
-// SAFETY: as for `Function`.
+// SAFETY: the driver allows the use of a module handle from every thread that has its context current.
 unsafe impl Send for LoadedModule {}
 
 /// Contexts by the identifier that the driver gives each one, never twice in a process. Handles would not do: a new
@@ -130,6 +130,9 @@ impl CurrentContext {
         if let Some(function) = loaded {
             return Ok(function);
         }
+        // The first launch of a kernel may be captured, which not every driver bears with where a module is loaded.
+        let _relaxed =
+            RelaxedCapture::begin().map_err(|e| Error::driver("allowing a kernel to be loaded during a capture", e))?;
         let module = self.module(file)?;
         let name = std::ffi::CString::new(entry).map_err(|_| Error::MissingKernel { file, entry })?;
         // SAFETY: the module was loaded in the context that is current on this thread.

@@ -37,7 +37,7 @@ pub const CLUSTER_SIZES: usize = 7;
 pub const BLOCKS_BESIDE: usize = 4;
 
 /// Bytes of the widest access of a thread to memory: more alignment than this brings nothing.
-pub const VECTOR_BYTES: usize = 16;
+pub(crate) const VECTOR_BYTES: usize = 16;
 
 /// Scratch memory may take this fraction (1/32) of a device's memory, and at least so many bytes on any device. A repacked vocabulary of
 /// 250002 × 1536 takes 1.5 GB.
@@ -206,6 +206,12 @@ impl DeviceInfo {
         } else {
             LEAST_SCRATCH_BYTES
         }
+    }
+
+    /// Whether machine code for this compute capability alone, as `_sm90` files have, runs here: the device has it, and the build's code for
+    /// the device is not PTX of another.
+    pub(crate) const fn runs_code_for_only(&self, capability: u32) -> bool {
+        self.compute_capability == capability && self.code_capability == capability
     }
 
     /// What the device has and runs, for a reason why a kernel is out.

@@ -51,7 +51,7 @@ unsafe impl Send for ScratchPool {}
 // SAFETY: as above; the handle is never written through.
 unsafe impl Sync for ScratchPool {}
 
-/// The scratch memory of a context.
+/// The scratch memory of a context, which is current on the thread where its methods are called.
 pub(crate) struct ScratchMemory {
     /// Bytes that its pool keeps at most.
     most_kept: u64,
@@ -66,7 +66,7 @@ pub(crate) struct ScratchMemory {
 }
 
 impl ScratchMemory {
-    /// None yet, of which a pool is to keep at most so many bytes.
+    /// None yet; its pool will keep at most so many bytes.
     pub(super) fn new(most_kept: u64) -> Self {
         ScratchMemory {
             most_kept,
@@ -79,10 +79,10 @@ impl ScratchMemory {
         }
     }
 
-    /// Where scratch memory comes from: a pool that keeps a part of the memory when the host waits for the
-    /// device, where the default pool would give back everything and have to map it anew for the next launch. What it keeps goes to
-    /// whoever allocates when there is no other memory left: the driver sees to that. `None` if the driver makes no such pool (old
-    /// ones, and some virtual devices): the default one serves as well, only slower.
+    /// Where scratch memory comes from: a pool that keeps so many bytes as it was told when the host waits for the device, where the
+    /// default pool would give back everything and have to map it anew for the next launch. What it keeps goes to whoever allocates when
+    /// there is no other memory left: the driver sees to that. `None` if the driver makes no such pool (old ones, and some virtual
+    /// devices): the default one serves as well, only slower.
     pub(crate) fn pool(&self) -> Option<sys::CUmemoryPool> {
         if let Some(pool) = self.pool.get() {
             return pool.map(|pool| pool.0);
@@ -139,7 +139,7 @@ impl ScratchMemory {
             };
             let mut scratch = idle.scratch.lock().unwrap_or_else(PoisonError::into_inner);
             if scratch.bytes > 0 {
-                // SAFETY: a context is current on this thread.
+                // SAFETY: this memory's context is current on this thread.
                 unsafe { sys::cuCtxSynchronize() }.result().ok()?;
                 // SAFETY: the memory was allocated in stream order, and what used it has ended.
                 unsafe { result::free_async(scratch.address, stream) }.ok()?;
@@ -241,18 +241,23 @@ impl ScratchMemory {
         if !self.has_retired.load(Ordering::Relaxed) || !self.has_retired.swap(false, Ordering::Acquire) {
             return;
         }
-        let retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner));
+        // An error here has no one to go to: what could not be freed is tried again by the next launch.
         let Ok(_relaxed) = RelaxedCapture::begin() else {
-            return;
+            return self.has_retired.store(true, Ordering::Release);
         };
-        // An error here has no one to go to.
+        let mut retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner));
         let _ = self.on_a_stream(|stream| {
-            for address in retired {
-                // SAFETY: the graph that owned it is gone, and with it what used the memory.
-                unsafe { result::free_async(address, stream) }?;
-            }
+            // SAFETY: the graph that owned it is gone, and with it what used the memory.
+            retired.retain(|&address| unsafe { result::free_async(address, stream) }.is_err());
             Ok(())
         });
+        if !retired.is_empty() {
+            self.retired
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .append(&mut retired);
+            self.has_retired.store(true, Ordering::Release);
+        }
     }
 
     /// Queues `work` on a stream of its own and waits for it, whatever is being captured elsewhere.

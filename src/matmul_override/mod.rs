@@ -22,7 +22,8 @@
 //! # }
 //! ```
 //!
-//! A call is queued on the stream of its cuBLAS handle, without waiting for anything, so CUDA graphs can be captured. If
+//! A call is queued on the stream of its cuBLAS handle, without waiting, so CUDA graphs can be captured (`docs/swap_in.md`
+//! has the exception: programs with more than eight streams). If
 //! ours fails, cuBLAS computes the product and [`Stats::failed`] counts it. Calls may come from any thread.
 //!
 //! Without the feature `cuda` there is no cuBLAS to stand in for: the functions here do nothing.

@@ -227,7 +227,7 @@ impl TransposeKernel {
             return Some(format!("it is not compiled for elements of {element_size} bytes"));
         };
         if let Some(capability) = self.needs.only_capability {
-            if device.code_capability != capability {
+            if !device.runs_code_for_only(capability) {
                 return Some(format!(
                     "it is written for compute capability {capability} and {}",
                     device.runs()

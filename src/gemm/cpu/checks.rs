@@ -71,7 +71,8 @@ impl fmt::Display for CpuGemmError {
 
 impl std::error::Error for CpuGemmError {}
 
-/// Whether the slices are of the types that the problem has, and hold what its layouts reach.
+/// Refuses what this path does not compute: norms and gates, slices of other types than the problem has or shorter than its layouts
+/// reach, a D whose elements overlap or whose rows have gaps.
 pub(super) fn check<T: Element>(
     problem: &GemmProblem,
     operands: &CpuOperands,

@@ -199,7 +199,7 @@ impl KernelSpec {
     pub fn refusal(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<Refusal> {
         let (needs, device) = (&self.needs, *device);
         if let Some(capability) = needs.only_capability {
-            if device.code_capability != capability {
+            if !device.runs_code_for_only(capability) {
                 return Some(Refusal::OnlyCapability { capability, device });
             }
         }

@@ -1,7 +1,7 @@
 //! Whether a plan can run here: the build has its kernel's code, the device room for its clusters.
 
 use crate::device::{CurrentContext, DeviceInfo};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gemm::planner::plan::Plan;
 
 impl Plan {
@@ -20,8 +20,9 @@ impl Plan {
     }
 }
 
-/// Whether this build has code of a plan's kernel that the device runs, and the device room for it. Blocks alone always find some, but a cluster lives within one group of
-/// multiprocessors, of which a part of a GPU (a MIG slice, or the share of a process under MPS) may have too few.
+/// Whether this build has code of a plan's kernel that the device runs, and the device room for it. Blocks alone always find some, but a
+/// cluster lives within one group of multiprocessors, of which a part of a GPU (a MIG slice, or the share of a process under MPS) may have
+/// too few.
 ///
 /// # Errors
 ///
@@ -31,6 +32,10 @@ pub(in crate::gemm) fn usable(plan: &Plan, context: &CurrentContext) -> Result<b
     match plan.cluster() {
         _ if !plan.is_built(context.info()) => Ok(false),
         1 => Ok(true),
-        blocks => Ok(context.clusters(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks)? > 0),
+        blocks => match context.clusters(kernel.file, kernel.name, kernel.dynamic_shared, kernel.threads, blocks) {
+            // The module has no code for this device: other plans are left.
+            Err(Error::NotBuilt { .. }) => Ok(false),
+            clusters => Ok(clusters? > 0),
+        },
     }
 }

@@ -23,8 +23,10 @@ const MAX_TENSOR_MAPS: usize = 3;
 
 /// Queues `plan` on `stream` and returns at once.
 ///
-/// Nothing is synchronised and memory is only allocated in stream order, so a launch can be captured into a CUDA graph, the
-/// first one of a process as well. A stream keeps the few megabytes that some kernels need for their blocks' partial sums. A
+/// Memory is only allocated in stream order, so a launch can be captured into a CUDA graph, the first one of a process as well. Nothing is
+/// waited for, but by the ninth stream of a context that keeps a workspace: where another has used its own for no time of late, all work of
+/// the context is waited for once, so that this one gets its place. A program with so many streams does not capture meanwhile on its own;
+/// what [`graph`](crate::graph) records is safe from that. A stream keeps the few megabytes that some kernels need for their blocks' partial sums. A
 /// graph owns those of the launches that were captured into it: they are freed when it and all that was made of it are gone.
 /// So two executables of one graph must not run at the same time, as they could not anyway: they would write the same D. Where
 /// there is no memory for a workspace, another plan is launched that needs none.
@@ -56,11 +58,11 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
         Err(error) => {
             // On a full card a product runs without: with k whole, with operands in place.
             drop(kept);
-            let other = plan.without_workspace(context.info(), costs(&context), |plan| usable(plan, &context))?;
-            return match other {
+            return match plan.without_workspace(context.info(), costs(&context), |plan| usable(plan, &context)) {
                 // SAFETY: as the caller vouches: it is the same product.
-                Some(other) => unsafe { launch(&other, at, alpha, beta, stream) },
-                None => Err(error),
+                Ok(Some(other)) => unsafe { launch(&other, at, alpha, beta, stream) },
+                // The first error says more than that there is no other plan.
+                Ok(None) | Err(_) => Err(error),
             };
         }
     };
@@ -262,7 +264,7 @@ impl Taken {
         let function = context.function(kernel.file, kernel.name, kernel.dynamic_shared)?;
         let mut taken = Taken {
             function,
-            shared: shared_bytes(plan, function, context)?,
+            shared: shared_bytes(plan, function, context),
             args: plan.args(at, alpha, beta, workspace),
             maps: [sys::CUtensorMap { opaque: [0; 16] }; MAX_TENSOR_MAPS],
             count: kernel.tensor_maps(),
@@ -292,16 +294,17 @@ fn starts_early(plan: &Plan, context: &CurrentContext) -> bool {
 }
 
 /// The dynamic shared memory that a plan is launched with: what its kernel needs, or for clusters and behind a copy more, which keeps its
-/// blocks apart ([`spread`](super::spread)).
-fn shared_bytes(plan: &Plan, function: Function, context: &CurrentContext) -> Result<u32> {
+/// blocks apart ([`spread`](super::spread)). Where the driver does not tell what has room, it is what the kernel needs.
+fn shared_bytes(plan: &Plan, function: Function, context: &CurrentContext) -> u32 {
     let (kernel, info) = (plan.kernel, context.info());
     let behind_copy = plan.is_repacked() && starts_early(plan, context);
     let kept_apart = behind_copy || matches!(plan.cut, Cut::Cluster(_));
     if !kept_apart {
-        return Ok(kernel.dynamic_shared);
+        return kernel.dynamic_shared;
     }
     let at_once = |dynamic| context.clusters(kernel.file, kernel.name, dynamic, kernel.threads, plan.cluster());
     plan.shared_bytes(function.fixed_shared(), info.sm_count, info.shared_per_block, at_once)
+        .unwrap_or(kernel.dynamic_shared)
 }
 
 /// A multiple of 4 that no launch had before. Blocks raise flags to it in memory whose old contents may be anything, also

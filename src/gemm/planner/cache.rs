@@ -3,7 +3,7 @@
 use super::choose::cheapest_that;
 use super::plan::Plan;
 use crate::device::CurrentContext;
-use crate::error::{Error, Result};
+use crate::error::{report, Error, Result};
 use crate::gemm::kernel::table;
 use crate::gemm::launch::room::usable;
 use crate::gemm::problem::GemmProblem;
@@ -36,7 +36,7 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
             Some(name) => Plan::named_that(name, &problem, device, costs, fits),
             // Where measuring fails, on a full card for one, the planner decides, and it is not tried again at every call.
             None if measured => tune::tune_folded(&problem).or_else(|error| {
-                eprintln!("candle-sgemm: a product is planned instead of measured: {error}");
+                report(format_args!("a product is planned instead of measured: {error}"));
                 automatic()
             }),
             None => automatic(),

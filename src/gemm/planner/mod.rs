@@ -5,7 +5,7 @@
 pub mod cache;
 pub mod candidates;
 pub mod choose;
-pub mod cost;
+mod cost;
 pub mod explain;
 #[cfg(any(feature = "cuda", test))]
 mod fused;

@@ -76,6 +76,36 @@ fn code_of_an_older_architecture_is_planned_as_such() {
     }
 }
 
+/// Machine code for compute capability 9.0 alone does not run on newer devices, which may run PTX of 9.0.
+#[test]
+fn newer_devices_that_run_code_of_hopper_take_none_that_is_hoppers_alone() {
+    let mut rng = StdRng::seed_from_u64(15);
+    for compute_capability in [100, 120] {
+        let device = DeviceInfo {
+            compute_capability,
+            ..DeviceInfo::H200
+        };
+        for _ in 0..200 {
+            let [m, n, k] = [(); 3].map(|()| 8 * rng.random_range(1..=256usize));
+            for dtype in [DType::F32, DType::BF16] {
+                let mut problem = GemmProblem::row_major(m, n, k);
+                problem.types = ElementTypes::all_of(dtype);
+                let plan = Plan::new(&problem, &device, Costs::built_in(&device)).unwrap();
+                assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
+            }
+        }
+        let rows = crate::transpose::kernels::TABLE;
+        let refused = rows.iter().filter(|row| row.needs.only_capability.is_some());
+        assert!(
+            refused.clone().count() > 0
+                && refused
+                    .clone()
+                    .all(|row| !device.runs_code_for_only(row.needs.only_capability.unwrap()))
+        );
+    }
+    assert!(DeviceInfo::H200.runs_code_for_only(90));
+}
+
 #[test]
 fn every_product_has_a_plan_without_a_workspace() {
     let mut problems = Vec::new();

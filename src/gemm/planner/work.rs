@@ -192,7 +192,7 @@ fn operand_bytes(problem: &GemmProblem) -> [f64; 2] {
     ]
 }
 
-/// The parts of what all tiles fetch of A and of B that another has fetched before.
+/// The parts of what all tiles fetch of A and of B that another tile has fetched before.
 fn fetched_again(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
     let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
         (Grid::Clusters(Side::M), [m, n]) => [m.div_ceil(2), n],

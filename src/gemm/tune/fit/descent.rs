@@ -3,7 +3,7 @@
 use super::parameters::Parameter;
 use super::sweep::{Row, Sweep, Values};
 
-// These numbers are the best of ten sets: by them costs that were fitted to 1890 FP32 shapes chose best among the plans of 688 shapes of another
+// These numbers, `NEAR` and the inertias of `parameters.rs` are the best of ten sets: by them costs that were fitted to 1890 FP32 shapes chose best among the plans of 688 shapes of another
 // seed. Of BF16, fitted to 1800 shapes, choices were as good with either inertia. Recordings of an H200 of 2026-11-24, which are not kept.
 /// Differences of predicted times that decide no choice: about what predictions for other shapes are off by, one beside another.
 const SOFTNESS: f64 = 0.02;
@@ -12,9 +12,9 @@ const SOFTNESS: f64 = 0.02;
 const ERROR_SHARE: f64 = 0.6;
 /// Errors below this count less and less.
 const ERROR_OF_NO_MATTER: f64 = 0.05;
-/// What it costs to move a parameter by a factor of e, where choices are fitted. With a tenth of that, costs
-/// went where the shapes at hand drew them: choices lost 1.57 % of the shortest time among shapes of another seed, and 1.02 % with these
-/// (strict FP32; those that the fit began with 1.08 %).
+/// What it costs to move a parameter by a factor of e, where choices are fitted. With a tenth of that, costs went where the shapes at hand
+/// drew them: choices lost 1.57 % of the shortest time among shapes of another seed, and 1.02 % with this (strict FP32; those that the fit
+/// began with 1.08 %).
 const INERTIA: f64 = 2e-3;
 /// Rounds through all parameters.
 const ROUNDS: usize = 40;

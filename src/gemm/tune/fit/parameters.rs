@@ -9,12 +9,14 @@ const PREDICTION_INERTIA: f64 = 1e-4;
 /// decides what it takes where memory is the limit.
 const BANDWIDTH_INERTIA: f64 = 3e-4;
 
-/// Fractions of a peak or of a bandwidth.
+/// The range of fractions of a peak or of a bandwidth.
 const FRACTION: (f64, f64) = (0.002, 1.5);
-/// Times in µs, and parts that something takes more.
+/// The range of times in µs, and of parts that something takes more.
 const MORE: (f64, f64) = (0.01, 30.0);
+/// The range of what kernels have in common.
+const COMMON: (f64, f64) = (0.01, 20.0);
 
-/// A number of `C`.
+/// A number of the costs `C` that is fitted.
 pub struct Term<C: 'static> {
     of: fn(&mut C) -> &mut f64,
     /// The least and the most that it may become: by factors, nothing leads away from 0.
@@ -58,11 +60,11 @@ const fn of_kernel(of: fn(&mut KernelCost) -> &mut f64, range: (f64, f64)) -> Te
 }
 
 const fn in_common(of: fn(&mut SharedCosts) -> &mut f64) -> Term<SharedCosts> {
-    Term::new(of, (0.01, 20.0))
+    Term::new(of, COMMON)
 }
 
 /// Of every kernel.
-pub static OF_KERNELS: [Term<KernelCost>; 16] = [
+pub static OF_KERNELS: &[Term<KernelCost>] = &[
     of_kernel(|cost| &mut cost.full, FRACTION),
     of_kernel(|cost| &mut cost.setup_us, (0.02, 100.0)),
     of_kernel(|cost| &mut cost.wave_us, MORE),
@@ -82,14 +84,14 @@ pub static OF_KERNELS: [Term<KernelCost>; 16] = [
 ];
 
 /// Of kernels of which a multiprocessor holds several blocks.
-pub static OF_SEVERAL_BLOCKS: [Term<KernelCost>; 3] = [
+pub static OF_SEVERAL_BLOCKS: &[Term<KernelCost>] = &[
     of_kernel(|cost| &mut cost.solo, FRACTION),
     of_kernel(|cost| &mut cost.beside_us, MORE).from(0.1),
     of_kernel(|cost| &mut cost.curve, (0.2, 3.0)),
 ];
 
 /// Of what kernels have in common.
-pub static IN_COMMON: [Term<SharedCosts>; 27] = [
+pub static IN_COMMON: &[Term<SharedCosts>] = &[
     in_common(|shared| &mut shared.tail).from(0.5),
     in_common(|shared| &mut shared.launch_us),
     in_common(|shared| &mut shared.early_launch_us),
@@ -140,7 +142,7 @@ impl Parameter {
     pub fn all(values: &Values) -> Vec<Parameter> {
         let mut all = Vec::new();
         for (kernel, cost) in values.kernels.iter().enumerate() {
-            let of_several: &[_] = if cost.resident > 1 { &OF_SEVERAL_BLOCKS } else { &[] };
+            let of_several = if cost.resident > 1 { OF_SEVERAL_BLOCKS } else { &[] };
             let terms = OF_KERNELS.iter().chain(of_several);
             all.extend(terms.map(|term| Parameter::Kernel { kernel, term }));
         }
@@ -170,12 +172,17 @@ impl Parameter {
         let (least, most) = match self {
             Parameter::Kernel { term, .. } => term.range,
             Parameter::Shared { term, .. } => term.range,
-            Parameter::ClusterUs { .. } => (0.01, 20.0),
+            Parameter::ClusterUs { .. } => COMMON,
             Parameter::ClusterRoom { .. } => (0.3, 1.0),
         };
+        let rates = |values: &Values| {
+            self.kernel()
+                .map(|at| (values.kernels[at].full, values.kernels[at].solo))
+        };
+        let before = rates(values);
         let value = self.get(values);
         *value = (*value * factor).clamp(least, most);
-        if let Parameter::Kernel { kernel, .. } = self {
+        if let Some(kernel) = self.kernel().filter(|_| rates(values) != before) {
             let cost = &mut values.kernels[kernel];
             // Less would say that all together are done before one alone.
             cost.solo = match cost.resident {

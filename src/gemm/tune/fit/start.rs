@@ -17,7 +17,7 @@ pub fn something_to_fit(start: &Costs, shared: [bool; 2], fitted: impl Fn(&str) 
     for (_, cost) in costs.kernels.iter_mut().filter(|(name, _)| fitted(name)) {
         OF_KERNELS
             .iter()
-            .chain(&OF_SEVERAL_BLOCKS)
+            .chain(OF_SEVERAL_BLOCKS)
             .for_each(|term| term.fill(cost));
     }
     costs
