@@ -1,4 +1,4 @@
-//! How it is done: [`candidates`] → [`cost`] → [`plan`]. Pure functions of problem and device, so that they can be tested and
+//! How it is done: [`candidates`] → `cost` → [`plan`]. Pure functions of problem and device, so that they can be tested and
 //! printed on any machine; only the module `cache` asks the GPU at hand.
 
 #[cfg(feature = "cuda")]
