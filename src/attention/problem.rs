@@ -2,6 +2,7 @@
 
 use super::refusal::Refusal;
 use super::views::Views;
+use crate::device::VECTOR_BYTES;
 use crate::gemm::operands::DType;
 use std::fmt;
 
@@ -50,7 +51,7 @@ pub struct Described<'a> {
 }
 
 /// Rows of operands start on so many bytes.
-pub const ALIGN: u32 = 16;
+pub const ALIGN: u32 = VECTOR_BYTES as u32;
 
 /// Sizes are smaller than this, so that a kernel's ints hold them and a tile more.
 const LIMIT: usize = 1 << 30;

@@ -2,7 +2,7 @@
 //! this table and keep no list of their own.
 
 use super::problem::{Matrices, Movement};
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, VECTOR_BYTES};
 use crate::error::{Error, Result};
 use crate::gemm::kernel::spec::Role;
 
@@ -296,7 +296,7 @@ impl TransposeKernel {
 
 /// Whether every row of source and destination starts on 16 bytes.
 fn aligned(matrices: &Matrices, element_size: usize, align: usize) -> bool {
-    const VECTOR: i64 = 16;
+    const VECTOR: i64 = VECTOR_BYTES as i64;
     let size = element_size as i64;
     let whole = |stride: i64| stride * size % VECTOR == 0;
     align as i64 % VECTOR == 0

@@ -336,6 +336,8 @@ impl fmt::Display for TransposePlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
 
     fn plan(dims: &[usize], axes: &[usize], size: usize, device: &DeviceInfo) -> TransposePlan {
         let mut strides = vec![1; dims.len()];
@@ -346,6 +348,30 @@ mod tests {
             .unwrap()
             .aligned_to(256);
         TransposePlan::new(&problem, device).unwrap()
+    }
+
+    /// Machine code for compute capability 9.0 alone does not run on newer devices, which may run PTX of 9.0.
+    #[test]
+    fn newer_devices_that_run_code_of_hopper_take_none_that_is_hoppers_alone() {
+        let (mut rng, mut on_hopper) = (StdRng::seed_from_u64(16), 0);
+        for _ in 0..2000 {
+            let device = DeviceInfo {
+                compute_capability: [100, 103, 120, 121][rng.random_range(0..4)],
+                ..DeviceInfo::H200
+            };
+            let [rows, cols] = [(); 2].map(|()| match rng.random::<bool>() {
+                true => rng.random_range(1..=6000usize),
+                false => 16 * rng.random_range(1..=600usize),
+            });
+            let size = 1 << rng.random_range(0..=3);
+            let is_hoppers_alone = |device: &DeviceInfo| match plan(&[rows, cols], &[1, 0], size, device).step {
+                Step::Launch { kernel, .. } => kernel.needs.only_capability.is_some(),
+                Step::Nothing | Step::Copy { .. } => false,
+            };
+            assert!(!is_hoppers_alone(&device), "{rows} × {cols} of {size} bytes");
+            on_hopper += usize::from(is_hoppers_alone(&DeviceInfo::H200));
+        }
+        assert!(on_hopper > 100, "{on_hopper}");
     }
 
     #[test]

@@ -79,31 +79,41 @@ fn code_of_an_older_architecture_is_planned_as_such() {
 /// Machine code for compute capability 9.0 alone does not run on newer devices, which may run PTX of 9.0.
 #[test]
 fn newer_devices_that_run_code_of_hopper_take_none_that_is_hoppers_alone() {
-    let mut rng = StdRng::seed_from_u64(15);
-    for compute_capability in [100, 120] {
+    let (mut rng, mut on_hopper) = (StdRng::seed_from_u64(15), 0);
+    for _ in 0..400 {
         let device = DeviceInfo {
-            compute_capability,
+            compute_capability: [100, 103, 120, 121][rng.random_range(0..4)],
             ..DeviceInfo::H200
         };
-        for _ in 0..200 {
-            let [m, n, k] = [(); 3].map(|()| 8 * rng.random_range(1..=256usize));
-            for dtype in [DType::F32, DType::BF16] {
-                let mut problem = GemmProblem::row_major(m, n, k);
-                problem.types = ElementTypes::all_of(dtype);
-                let plan = Plan::new(&problem, &device, Costs::built_in(&device)).unwrap();
-                assert_eq!(plan.kernel.needs.only_capability, None, "{plan}");
+        let [m, n, k] = [(); 3].map(|()| match rng.random_range(0..3) {
+            0 => rng.random_range(1..=16),
+            1 => rng.random_range(1..=700),
+            _ => 8 * rng.random_range(1..=300usize),
+        });
+        let mut layout = |rows: usize, cols: usize| {
+            let gap = rng.random_range(0..2) * rng.random_range(0..9);
+            match rng.random::<bool>() {
+                true => OperandLayout::row_major(cols + gap),
+                false => OperandLayout::col_major(rows + gap),
             }
-        }
-        let rows = crate::transpose::kernels::TABLE;
-        let refused = rows.iter().filter(|row| row.needs.only_capability.is_some());
+        };
+        let (a, b) = (layout(m, k), layout(k, n));
+        let mut problem = GemmProblem::new(m, n, k, a, b);
+        problem.types = ElementTypes::all_of([DType::F32, DType::F16, DType::BF16][rng.random_range(0..3)]);
+        problem.precision = Precision::ALL[rng.random_range(0..Precision::ALL.len())];
+        let problem = problem.folded().unwrap();
+        let hoppers_alone = |device: &DeviceInfo| {
+            let plans = Plan::candidates(&problem, device, Costs::built_in(device));
+            plans.filter(|plan| plan.kernel.needs.only_capability.is_some()).count()
+        };
+        assert_eq!(hoppers_alone(&device), 0, "{problem:?}");
         assert!(
-            refused.clone().count() > 0
-                && refused
-                    .clone()
-                    .all(|row| !device.runs_code_for_only(row.needs.only_capability.unwrap()))
+            Plan::candidates(&problem, &device, Costs::built_in(&device)).count() > 0,
+            "{problem:?}"
         );
+        on_hopper += usize::from(hoppers_alone(&DeviceInfo::H200) > 0);
     }
-    assert!(DeviceInfo::H200.runs_code_for_only(90));
+    assert!(on_hopper > 200, "{on_hopper}");
 }
 
 #[test]
