@@ -19,7 +19,6 @@ mod recording;
 mod shapes;
 
 use anyhow::{bail, Context, Result};
-use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::rust_source;
 use candle_sgemm::gemm::tune::calibrated;
 use candle_sgemm::gemm::tune::fit::{starting_costs, Figures, Loss, Sweep, Timed, CLOSE};
@@ -199,7 +198,7 @@ fn print_losses(name: &str, losses: [&[Loss]; 2]) {
 /// The costs that a fit begins with.
 fn start(recording: &Recording, arguments: &Arguments) -> Costs {
     let known = match arguments.afresh {
-        true => Costs::built_in(&DeviceInfo::H100),
+        true => Costs::built_in_of_others(&recording.device, &recording.gpu),
         false => Costs::built_in(&recording.device),
     };
     starting_costs(known, &recording.blocks_per_multiprocessor)

@@ -210,6 +210,8 @@ pub struct KernelSpec {
     pub d_box: Option<TmaBox>,
     /// Whether the end of k takes half a portion where that is enough.
     pub halves_end: bool,
+    /// Whether threads, whose outputs lie `tile.bm / tile.tm` rows apart, leave out those outside of D, and products past the end of k.
+    pub leaves_out_outside: bool,
     /// Blocks that a multiprocessor holds of a persistent kernel.
     pub blocks_per_multiprocessor: u32,
     /// What it demands.

@@ -57,12 +57,17 @@ impl Work {
     /// What the first block of a multiprocessor takes beside its multiplications, in µs.
     fn setup_us(&self, cost: &KernelCost) -> f64 {
         let general_us = if self.general { cost.general_us } else { 0.0 };
-        cost.setup_us + self.ragged * cost.ragged_us + self.batch_us(cost) + general_us
+        cost.setup_us + self.each_wave_us(cost) + general_us
     }
 
     /// What each further wave of blocks takes beside its multiplications, in µs.
     fn wave_us(&self, cost: &KernelCost) -> f64 {
-        cost.wave_us + self.ragged * cost.ragged_us + self.batch_us(cost)
+        cost.wave_us + self.each_wave_us(cost)
+    }
+
+    /// What the first wave and each further one take more for this problem.
+    fn each_wave_us(&self, cost: &KernelCost) -> f64 {
+        self.ragged * cost.ragged_us + self.other_order_first * cost.other_order_us + self.batch_us(cost)
     }
 
     fn batch_us(&self, cost: &KernelCost) -> f64 {
@@ -290,7 +295,7 @@ mod tests {
                         panic!("a candidate without costs: {plan}");
                     };
                     let us = work.us(&cost, &shared);
-                    let mut dearer = [cost; 8];
+                    let mut dearer = [cost; 9];
                     dearer[0].edges += 1.0;
                     dearer[1].crowd += 1.0;
                     dearer[2].other_order += 1.0;
@@ -299,6 +304,7 @@ mod tests {
                     dearer[5].general += 1.0;
                     dearer[6].share_us += 1.0;
                     dearer[7].slice_us += 1.0;
+                    dearer[8].other_order_us += 1.0;
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }

@@ -158,6 +158,22 @@ fn off_sectors(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
     ]
 }
 
+/// What an output takes beside its products, in products: it passes the epilogue by itself.
+const OUTPUT_PRODUCTS: f64 = 4.0;
+
+/// The part of a tile's outputs and of its products that a thread computes; all, where a kernel computes what lies outside too.
+fn inside(spec: &KernelSpec, problem: &GemmProblem) -> f64 {
+    if !spec.leaves_out_outside {
+        return 1.0;
+    }
+    let tile = spec.tile;
+    let apart = (tile.bm / tile.tm) as usize;
+    let outputs = problem.m.min(tile.bm as usize).div_ceil(apart);
+    let products = |k: usize| OUTPUT_PRODUCTS + k as f64;
+    let [all, here] = [tile.bk as usize, problem.k.min(tile.bk as usize)].map(products);
+    outputs as f64 / f64::from(tile.tm) * here / all
+}
+
 /// Portions of k that a block has, counted by what they take.
 fn steps_of_k(spec: &KernelSpec, k_slice: u32) -> f64 {
     let steps = f64::from(k_slice) / f64::from(spec.tile.bk);
@@ -234,6 +250,8 @@ pub struct Work {
     pub(super) outside: f64,
     /// The part of A and B in the order that threads read more slowly; 2: all.
     pub(super) other_order: f64,
+    /// The same of the portions of k that arrive before anything is multiplied, as far as a block has so many.
+    pub(super) other_order_first: f64,
     /// What A, B and D take at the datasheet's bandwidth, in µs, or longer where the kernel does not ask for so much at a time.
     pub(super) memory_us: f64,
     /// How many more blocks the busiest multiprocessor has than it would if all had as many, as a part.
@@ -307,10 +325,12 @@ impl Work {
             blocks,
             warps: spec.threads.div_ceil(WARP),
             step_flops,
-            flops: step_flops * steps_of_k(spec, k_slice),
+            flops: step_flops * steps_of_k(spec, k_slice) * inside(spec, problem),
             peak: device.peak_flops_per_us(spec.arithmetic) / products,
             single_elements: single_elements(spec, problem),
             other_order: other_order(spec, problem),
+            other_order_first: other_order(spec, problem)
+                * (f64::from(k_slice) / f64::from(tile.bk * tile.stages.max(1))).min(1.0),
             edges: edges(spec, problem, of_one),
             outside: outside(spec, problem),
             memory_us: problem.min_bytes() / bytes_per_us / slab_fill(spec, problem.k),

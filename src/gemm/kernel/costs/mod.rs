@@ -13,6 +13,7 @@ use super::table::TABLE;
 use crate::device::DeviceInfo;
 use crate::gemm::operands::DType;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
@@ -44,6 +45,9 @@ pub struct KernelCost {
     /// What A or B takes more in the order that threads read more slowly, as a part of the time of a tile: along k, where threads transpose
     /// it on its way to shared memory; where lanes share k, vectors that do not lie along it.
     pub other_order: f64,
+    /// What it takes a wave more, in µs: the first portions of k have to arrive, and nothing is multiplied beside them.
+    #[serde(default)]
+    pub other_order_us: f64,
     /// What arithmetic takes more where all multiprocessors work than where one does, as a part.
     pub crowd: f64,
     /// What a wave of whole tiles takes more, in µs, where rows of the result start off 16 bytes.
@@ -89,6 +93,7 @@ impl KernelCost {
         edges: 0.0,
         crowd: 0.0,
         other_order: 0.0,
+        other_order_us: 0.0,
         ragged_us: 0.0,
         batch_us: 0.0,
         general_us: 0.0,
@@ -280,6 +285,22 @@ const BUILT_IN: [BuiltIn; 2] = [
     },
 ];
 
+/// Which of two GPUs is nearer to `device`.
+fn nearer_to(device: &DeviceInfo) -> impl Fn(&&(DeviceInfo, Costs), &&(DeviceInfo, Costs)) -> Ordering + '_ {
+    let distance = |of: &DeviceInfo| {
+        let ratio = |x: f64, y: f64| (x / y).ln().abs();
+        (
+            of.compute_capability.abs_diff(device.compute_capability),
+            ratio(of.memory_gbps.into(), device.memory_gbps.into())
+                + ratio(of.sm_count.into(), device.sm_count.max(1).into()),
+        )
+    };
+    move |(x, _), (y, _)| {
+        let ((x, at_x), (y, at_y)) = (distance(x), distance(y));
+        x.cmp(&y).then(at_x.total_cmp(&at_y))
+    }
+}
+
 impl ClusterCosts {
     /// What a cut across a cluster of so many blocks takes, in µs, and the fraction of the multiprocessors on which there is
     /// room.
@@ -298,22 +319,23 @@ impl Costs {
     /// The costs that the crate has for the GPU which is nearest to `device`: in compute capability first, then in bandwidth and
     /// multiprocessors.
     pub fn built_in(device: &DeviceInfo) -> &'static Costs {
-        static ALL: OnceLock<Vec<Costs>> = OnceLock::new();
-        let all = ALL.get_or_init(|| BUILT_IN.iter().map(BuiltIn::costs).collect());
-        let distance = |of: &DeviceInfo| {
-            let ratio = |x: f64, y: f64| (x / y).ln().abs();
-            (
-                of.compute_capability.abs_diff(device.compute_capability),
-                ratio(of.memory_gbps.into(), device.memory_gbps.into())
-                    + ratio(of.sm_count.into(), device.sm_count.max(1).into()),
-            )
-        };
-        let nearer = |&x: &usize, &y: &usize| {
-            let ((x, at_x), (y, at_y)) = (distance(&BUILT_IN[x].device), distance(&BUILT_IN[y].device));
-            x.cmp(&y).then(at_x.total_cmp(&at_y))
-        };
-        let nearest = (0..BUILT_IN.len()).min_by(nearer);
-        &all[nearest.unwrap_or_default()]
+        let all = Costs::all_built_in();
+        all.iter()
+            .min_by(nearer_to(device))
+            .map_or(&all[0].1, |(_, costs)| costs)
+    }
+
+    /// The same without those that were fitted on the GPU of this name: what the crate would plan with if it did not know that one.
+    pub fn built_in_of_others(device: &DeviceInfo, gpu: &str) -> &'static Costs {
+        let others = Costs::all_built_in().iter().filter(|(_, costs)| costs.gpu != gpu);
+        others
+            .min_by(nearer_to(device))
+            .map_or_else(|| Costs::built_in(device), |(_, costs)| costs)
+    }
+
+    fn all_built_in() -> &'static [(DeviceInfo, Costs)] {
+        static ALL: OnceLock<Vec<(DeviceInfo, Costs)>> = OnceLock::new();
+        ALL.get_or_init(|| BUILT_IN.iter().map(|of| (of.device, of.costs())).collect())
     }
 
     /// What this kernel costs, if that is known.
@@ -362,6 +384,7 @@ impl Costs {
             check(kernel, "other_order", cost.other_order, 0.0, LONGEST)?;
             check(kernel, "ragged_us", cost.ragged_us, 0.0, LONGEST)?;
             check(kernel, "general_us", cost.general_us, 0.0, LONGEST)?;
+            check(kernel, "other_order_us", cost.other_order_us, 0.0, LONGEST)?;
             check(kernel, "general", cost.general, 0.0, LONGEST)?;
             check(kernel, "batch_us", cost.batch_us, 0.0, LONGEST)?;
             check(kernel, "beside_us", cost.beside_us, 0.0, LONGEST)?;

@@ -45,6 +45,7 @@ pub(super) const PRODUCTION: KernelSpec = KernelSpec {
     pdl: false,
     d_box: None,
     halves_end: false,
+    leaves_out_outside: false,
     blocks_per_multiprocessor: 1,
     needs: Needs::ANY,
     may_spill_on: &[],
@@ -259,6 +260,7 @@ pub(super) const fn few_k(name: &'static str, block: [u32; 3], rows: u32) -> Ker
         tile: tile(block, NO_WARPS, [rows, 1], 1),
         threads: bm / rows * bn,
         pdl: true,
+        leaves_out_outside: true,
         needs: Needs {
             max_n: if bn == 1 { 1 } else { 0 },
             max_k: bk,

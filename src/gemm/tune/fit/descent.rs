@@ -62,14 +62,18 @@ pub struct Descent<'a> {
 
 impl<'a> Descent<'a> {
     pub fn new(sweep: &'a Sweep, values: Values, choosing: f64, half: bool, moves: &dyn Fn(Parameter) -> bool) -> Self {
-        let mut parameters = Parameter::all(&values);
-        parameters.retain(|&parameter| moves(parameter));
-        let of_half = |&parameter: &Parameter| {
+        let of_half = |parameter: Parameter| {
             let mut rows = rows_of(sweep, &values, parameter);
             rows.retain(|&row| sweep.rows[row].half == half);
             rows
         };
-        let rows_of = parameters.iter().map(of_half).collect();
+        // What concerns no row stays where it is: with nothing to gain, it would go back to its anchor.
+        let (parameters, rows_of) = Parameter::all(&values)
+            .into_iter()
+            .filter(|&parameter| moves(parameter))
+            .map(|parameter| (parameter, of_half(parameter)))
+            .filter(|(_, rows)| !rows.is_empty())
+            .unzip();
         let mut descent = Descent {
             sweep,
             anchor: values.clone(),

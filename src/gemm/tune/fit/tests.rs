@@ -49,6 +49,13 @@ fn sweep(device: &DeviceInfo, problems: usize, costs: &Costs, noise: f64, rng: &
 
 fn sweep_of(dtype: DType, device: &DeviceInfo, problems: usize, costs: &Costs, noise: f64, rng: &mut StdRng) -> Sweep {
     let mut sweep = Sweep::new(*device);
+    add(&mut sweep, dtype, problems, costs, noise, rng);
+    sweep
+}
+
+/// Adds such problems.
+fn add(sweep: &mut Sweep, dtype: DType, problems: usize, costs: &Costs, noise: f64, rng: &mut StdRng) {
+    let device = sweep.device;
     for _ in 0..problems {
         let mut size = || {
             let size = 2f64.powf(rng.random_range(3.0..12.0)) as usize;
@@ -68,13 +75,12 @@ fn sweep_of(dtype: DType, device: &DeviceInfo, problems: usize, costs: &Costs, n
         problem.types = ElementTypes::all_of(dtype);
         problem.precision = Precision::Tf32;
         let problem = problem.folded().unwrap();
-        let plans = Plan::candidates(&problem, device, costs);
+        let plans = Plan::candidates(&problem, &device, costs);
         let timed: Vec<Timed> = plans
             .map(|plan| Timed::new(&plan, plan.predicted_us * (1.0 + noise * rng.random_range(-1.0..1.0))))
             .collect();
         sweep.add(&problem, &timed, costs, |_| true);
     }
-    sweep
 }
 
 /// Times that the model can make are chosen among as well as noise allows, also of problems that were not fitted, and the
@@ -180,6 +186,24 @@ fn what_kernels_for_16_bits_have_in_common_is_theirs() {
         assert_eq!(fitted.shared != start.shared, dtype == DType::F32);
         assert_eq!(fitted.shared_16 != start.shared_16, dtype == DType::BF16);
     }
+}
+
+#[test]
+fn kernels_for_32_bits_are_fitted_alike_with_and_without_those_for_16() {
+    let device = DeviceInfo::H200;
+    let mut rng = StdRng::seed_from_u64(7);
+    let hidden = planted(&device, 0.5, &mut rng);
+    let start = Costs::built_in(&device);
+    let mut both = sweep_of(DType::F32, &device, 4, &hidden, 0.0, &mut rng);
+    let alone = both.fit(start, "a GPU", None);
+    let fitted = both.kernels.clone();
+    add(&mut both, DType::BF16, 4, &hidden, 0.0, &mut rng);
+    let together = both.fit(start, "a GPU", None);
+    for name in &fitted {
+        assert_eq!(together.kernels[name], alone.kernels[name], "{name}");
+    }
+    assert!(fitted.iter().any(|name| alone.kernels[name] != start.kernels[name]));
+    assert_ne!(together.shared_16, start.shared_16);
 }
 
 #[test]
