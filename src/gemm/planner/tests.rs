@@ -236,7 +236,7 @@ fn small_results_of_long_sums_are_added_in_short_chains() {
             let mut problem = GemmProblem::row_major(size, size, k);
             problem.precision = Precision::Fp32Strict;
             let chosen = Plan::new(&problem, &device, costs).unwrap();
-            let folded = chosen.problem;
+            let folded = problem.folded().unwrap();
             let fastest =
                 Plan::candidates(&folded, &device, costs).min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
             (chosen, fastest.unwrap())

@@ -37,6 +37,8 @@ struct Part {
 /// A search from some values to better ones, one parameter at a time.
 pub struct Descent<'a> {
     sweep: &'a Sweep,
+    /// Whether rows of 16 bits are fitted, and not those of 32.
+    half: bool,
     values: Values,
     /// What parameters are held to, the more the further they go: where it began, or 0, which is as far from a guess as one factor of e.
     pub anchor: Values,
@@ -76,6 +78,7 @@ impl<'a> Descent<'a> {
             .unzip();
         let mut descent = Descent {
             sweep,
+            half,
             anchor: values.clone(),
             guess: values.clone(),
             strength: 1.0,
@@ -121,7 +124,11 @@ impl<'a> Descent<'a> {
 
     /// Everything anew: what changes bit by bit loses digits.
     fn sum_up(&mut self) {
-        self.parts = self.sweep.rows.iter().map(|row| self.part(row)).collect();
+        let part = |row: &Row| match row.half == self.half {
+            true => self.part(row),
+            false => Part::default(),
+        };
+        self.parts = self.sweep.rows.iter().map(part).collect();
         let sums = self.sweep.choices.iter().enumerate().map(|(at, choice)| {
             let rows = choice.rows.iter().filter(|&&row| self.sweep.rows[row].us.is_some());
             rows.fold([0.0; 2], |[sum, lost], &row| {
