@@ -63,6 +63,19 @@ const PURPOSES: &[(&str, &str)] = &[
         "batches in strict FP32 on an H200, seldom drawn here: of 128 × (512×64×512) it is the fastest by 5 %, which the planner does not foresee",
     ),
     (
+        "ffma_direct_128x64_nt_sm90",
+        "scores of attention in strict FP32: of 384 × (128×128×32) and 128 × (512×512×64) it is the fastest by 5 to 12 % on an H100 and an H200, \
+         which the planner does not foresee",
+    ),
+    (
+        "gemm_tf32x3_sm90_128x128_2cta_nt",
+        "large products: of 367 on an H200 it is the fastest of 12, by up to 3 %, which the planner does not foresee",
+    ),
+    (
+        "gemv_fused_m1_k1024",
+        "a row of a decoder whose layers are up to 1024 wide, seldom drawn here",
+    ),
+    (
         "ffma_pipelined_32x128",
         "calibration: of 1612 products on an H200 it is the fastest of 17, by up to 11 %, which the planner does not foresee",
     ),

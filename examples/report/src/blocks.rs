@@ -51,19 +51,20 @@ const HIGHLIGHTS: &str = "highlights";
 /// A report and its name, which its plots begin with: the folder of its GPU and its file, `h200-layers`.
 type Named = (String, Report);
 
-/// The GPUs of the reports, the one that was measured last first.
+/// The GPUs of the reports: the one of which there are most first, and of those with as many the one that was measured last.
 fn gpus(reports: &[Named]) -> Vec<&str> {
-    let mut newest: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut known: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
     for (_, report) in reports {
-        let date = newest.entry(&report.gpu).or_default();
+        let (count, date) = known.entry(&report.gpu).or_default();
+        *count += 1;
         *date = (*date).max(report.date.as_str());
     }
-    let mut gpus: Vec<&str> = newest.keys().copied().collect();
-    gpus.sort_by_key(|gpu| std::cmp::Reverse(newest[gpu]));
+    let mut gpus: Vec<&str> = known.keys().copied().collect();
+    gpus.sort_by_key(|gpu| std::cmp::Reverse(known[gpu]));
     gpus
 }
 
-/// What `write` has to say of each GPU: that of the last one openly, that of the others folded away.
+/// What `write` has to say of each GPU: that of the first one openly, that of the others folded away.
 fn by_gpu(reports: &[Named], write: impl Fn(&mut String, &[&Named])) -> String {
     let mut text = String::from("\n");
     let mut first = true;

@@ -73,7 +73,7 @@ pub static OF_KERNELS: &[Term<KernelCost>] = &[
     of_kernel(|cost| &mut cost.edges, MORE).from(0.05),
     of_kernel(|cost| &mut cost.crowd, MORE).from(0.05),
     of_kernel(|cost| &mut cost.other_order, MORE).from(0.03),
-    of_kernel(|cost| &mut cost.other_order_us, MORE).from(0.1),
+    of_kernel(|cost| &mut cost.other_order_us, MORE).from(3.0),
     of_kernel(|cost| &mut cost.ragged_us, MORE),
     of_kernel(|cost| &mut cost.batch_us, MORE).from(0.2),
     of_kernel(|cost| &mut cost.general_us, MORE).from(0.2),
