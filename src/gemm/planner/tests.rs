@@ -246,6 +246,15 @@ fn small_results_of_long_sums_are_added_in_short_chains() {
                 let (chosen, fastest) = plans(size, k);
                 let depth = chosen.accumulation_depth();
                 assert!(depth <= fastest.accumulation_depth(), "{chosen}\n{fastest}");
+                // Half as long a chain would cost more than the planner gives for it.
+                let shallow = Plan::candidates(&chosen.problem, &device, costs)
+                    .filter(|plan| plan.accumulation_depth() <= (depth / 2).max(512));
+                for plan in shallow {
+                    assert!(
+                        depth <= 512 || plan.predicted_us > 1.049 * chosen.predicted_us || chosen.is_repacked(),
+                        "{chosen}\n{plan}"
+                    );
+                }
                 assert!(
                     2 * depth <= k || device.code_capability < 90,
                     "chains of {depth}: {chosen}"
@@ -328,8 +337,11 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
         let turned = plan(4096, col(4096), row(4096), precision);
         assert_eq!(turned.repacks.iter().flatten().count(), 1, "{turned}");
         assert!(turned.to_string().contains("transposed beforehand"), "{turned}");
-        let small = plan(64, col(64), row(64), precision);
-        assert_eq!(small.repacks, [None; 2], "{small}");
+        let largest = if precision == Precision::Fp32 { 256 } else { 192 };
+        for size in 1..=largest {
+            let small = plan(size, col(size), row(size), precision);
+            assert_eq!(small.repacks, [None; 2], "{small}");
+        }
         let direct = plan(4096, row(4096), col(4096), precision);
         assert_eq!((direct.repacks, direct.workspace_bytes), ([None; 2], 0), "{direct}");
     }
@@ -353,17 +365,18 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
 
 #[test]
 fn a_vocabulary_off_16_bytes_is_copied_in_words_and_any_other_comes_by_tma() {
-    let device = DeviceInfo::H200;
-    for (words, tma) in [(50_257, 50_256), (151_646, 151_648)] {
-        let plan = |vocabulary: usize| {
-            let (a, b) = (OperandLayout::col_major(128), OperandLayout::row_major(vocabulary));
-            let mut problem = GemmProblem::new(128, vocabulary, 7665, a, b);
-            problem.precision = Precision::Fp32Strict;
-            Plan::new(&problem, &device, Costs::built_in(&device)).unwrap()
-        };
-        let (off, on) = (plan(words), plan(tma));
-        assert!(off.kernel.tma_boxes.is_none() && off.repacks == [None; 2], "{off}");
-        assert!(on.kernel.tma_boxes.is_some(), "{on}");
+    for device in [DeviceInfo::H100, DeviceInfo::H200] {
+        for (words, tma) in [(50_257, 50_256), (151_646, 151_648)] {
+            let plan = |vocabulary: usize| {
+                let (a, b) = (OperandLayout::col_major(128), OperandLayout::row_major(vocabulary));
+                let mut problem = GemmProblem::new(128, vocabulary, 7665, a, b);
+                problem.precision = Precision::Fp32Strict;
+                Plan::new(&problem, &device, Costs::built_in(&device)).unwrap()
+            };
+            let (off, on) = (plan(words), plan(tma));
+            assert!(off.kernel.tma_boxes.is_none() && off.repacks == [None; 2], "{off}");
+            assert!(on.kernel.tma_boxes.is_some(), "{on}");
+        }
     }
 }
 
