@@ -88,10 +88,18 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         made_by: "FFMA_FEW_K(NAME, BLOCKS, BM, BN, MOST_K, TM)",
-        of: "ffma_gemm::FewK<BM, BN, MOST_K, TM>",
+        of: "ffma_gemm::FewK<ffma_gemm::FewFloats, BM, BN, MOST_K, TM>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "MOST_K"), ("tm", "TM"), ("tn", "1"), ("partial_sums", "1"), ("threads", "C::kThreads"),
-            ("most_k", "MOST_K"), ("most_cols", "BN == 1 ? 1 : 0"),
+            ("most_k", "MOST_K"), ("most_rows", "BM == 1 ? 1 : 0"), ("most_cols", "BN == 1 ? 1 : 0"),
+        ],
+    },
+    Family {
+        made_by: "FEW_K_HALF_OF(NAME, TYPE, BLOCKS, BM, BN, MOST_K, TM)",
+        of: "ffma_gemm::FewK<ffma_gemm::FewHalves<TYPE>, BM, BN, MOST_K, TM>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "MOST_K"), ("tm", "TM"), ("tn", "1"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+            ("most_k", "MOST_K"), ("most_rows", "BM == 1 ? 1 : 0"), ("most_cols", "BN == 1 ? 1 : 0"),
         ],
     },
     Family {

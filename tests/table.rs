@@ -55,6 +55,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "GPUs other than Hopper's: now and then the fastest of those for strict products with Hopper's kernels left out",
     ),
     (
+        "ffma_specialized_128x128_tt_sm90",
+        "TT whose tiles of 128 × 256 leave multiprocessors idle, seldom drawn here: 5 of 100 000 products",
+    ),
+    (
         "gemm_tf32x3_sm90_16x128_nt",
         "vocabularies past 3 to 16 rows on an H200, not drawn here: 5×151646×320 (57 µs, 65 by the next best), 12×32000×192",
     ),

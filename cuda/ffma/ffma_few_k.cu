@@ -1,74 +1,21 @@
-// Strict FP32 GEMM for sums of at most MOST_K products: D is all that there is to move.
+// Strict FP32 GEMM for sums of at most 8 products, straight from memory (few_k.cuh).
 //
-// A kernel with stages in shared memory waits for two round trips there, to memory and through the block, before it may store: more than all
-// else of such a product. Here a thread reads what it needs of A and B straight into registers, everything at once, whatever the strides,
-// multiplies and stores.
-//
-//   thread: TM outputs of one column, BM / TM rows apart     A: TM × k, which the threads of a row share (L1)
-//   warp:   neighbours along a row of D, then rows           B: k of its column
-//
-// Registers bound it to few k. Large results are better off with shared memory, where an element of A is read once for a tile: with k = 2,
+// Large results are better off with shared memory, where an element of A is read once for a tile: with k = 2,
 // 20989 × 1600 takes an H200 227 µs here and 106 by ffma_words_32x32. Tiny ones, such as 10 × (3×88×3), take 1.7 to 2.3 µs here and 2.1
-// to 2.6 there (stand-alone run, launches in a graph).
-//
-// The products of an output are added in the order of k.
-//
-// Launch. One block a tile. It may start while the kernel before still runs.
+// to 2.6 there (stand-alone run, launches in a graph). Four columns a thread, stored as vectors, did not help large results: 880 × (2487×32×1)
+// took 193 µs so, and 141 by ffma_unaligned_128x32.
 
 #include "../epilogue/epilogue.cuh"
-#include "../ptx/execution.cuh"
-#include "../scheduler/tiles.cuh"
+#include "few_k.cuh"
 
 namespace ffma_gemm {
 
-template <int BM, int BN, int MOST_K, int TM>
-struct FewK {
-    static constexpr int kThreads = BM / TM * BN;
-    static constexpr int kRowsApart = BM / TM;   // from one output of a thread to the next
-    static_assert(BM % TM == 0, "threads share the rows of a tile evenly");
-    static_assert(kThreads % kWarp == 0, "blocks have whole warps");
-
-    static __device__ __forceinline__ void run(const GemmArgs& args) {
-        const WorkUnit work = work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
-        const int row = work.row + threadIdx.x / BN, col = work.col + threadIdx.x % BN;
-        const float* a[TM];
-        bool inside[TM];
-#pragma unroll
-        for (int i = 0; i < TM; ++i) {
-            a[i] = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, work.batch) + (row + i * kRowsApart) * args.a.row_stride;
-            inside[i] = row + i * kRowsApart < args.m;
-        }
-        const float* b = static_cast<const float*>(args.b.data) + batch_offset(args, args.b, work.batch) + col * args.b.col_stride;
-        ptx::wait_for_previous_kernels();   // all before needs the arguments alone
-
-        float of_a[MOST_K][TM], of_b[MOST_K];
-#pragma unroll
-        for (int k = 0; k < MOST_K; ++k) {
-            of_b[k] = 0.0f;
-            if (k < args.k && col < args.n) of_b[k] = __ldg(b);
-            b += args.b.row_stride;
-#pragma unroll
-            for (int i = 0; i < TM; ++i) {
-                of_a[k][i] = 0.0f;
-                if (k < args.k && inside[i]) of_a[k][i] = __ldg(a[i]);
-                a[i] += args.a.col_stride;
-            }
-        }
-        float sum[TM] = {};
-#pragma unroll
-        for (int k = 0; k < MOST_K; ++k)
-            if (k < args.k) {
-#pragma unroll
-                for (int i = 0; i < TM; ++i) sum[i] = fmaf(of_a[k][i], of_b[k], sum[i]);
-            }
-        // Sums pass by like a drum, for one copy of the epilogue's code: what takes 2 µs waits for each line of instructions.
-        const Epilogue epilogue(args, work.batch);
-#pragma unroll 1
-        for (int out = row; out < row + BM; out += kRowsApart) {
-            epilogue.store(args, out, col, sum[0]);
-#pragma unroll
-            for (int i = 0; i + 1 < TM; ++i) sum[i] = sum[i + 1];
-        }
+struct FewFloats {
+    using Element = float;
+    using Epilogue = ::Epilogue;
+    static __device__ __forceinline__ float to_float(float x) { return x; }
+    static __device__ __forceinline__ void store(const Epilogue& epilogue, const GemmArgs& args, int row, int col, float sum) {
+        epilogue.store(args, row, col, sum);
     }
 };
 
@@ -76,10 +23,10 @@ struct FewK {
 
 // NAME, blocks that share a multiprocessor, BM, BN, most of k, outputs of a thread.
 #define FFMA_FEW_K(NAME, BLOCKS, BM, BN, MOST_K, TM)                                                                  \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::FewK<BM, BN, MOST_K, TM>::kThreads), BLOCKS - kFewerBlocks) \
-        NAME(const __grid_constant__ GemmArgs args) {                                                                 \
+    extern "C" __global__ void __launch_bounds__((ffma_gemm::FewK<ffma_gemm::FewFloats, BM, BN, MOST_K, TM>::kThreads), \
+                                                 BLOCKS - kFewerBlocks) NAME(const __grid_constant__ GemmArgs args) { \
         if (gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                                    \
-        ffma_gemm::FewK<BM, BN, MOST_K, TM>::run(args);                                                               \
+        ffma_gemm::FewK<ffma_gemm::FewFloats, BM, BN, MOST_K, TM>::run(args);                                         \
     }
 
 FFMA_FEW_K(ffma_few_k_128x8, 4, 128, 8, 8, 4)

@@ -230,12 +230,41 @@ __device__ __forceinline__ bool is_plain_along_lines(const GemmArgs& args) {
     return args.batch == 1 && args.k % kVector == 0 && lines % kVector == 0 && args.a_access == access && args.b_access == access;
 }
 
+// Rows off 16 bytes, of lines that lie beside each other: a lane has one of a warp's 32 lines, so that a warp reads 128 neighbouring bytes
+// of a row, and a warp 32 steps of k at once. Of the vectors each lane fetches one of these steps, and hands it to all.
+template <int M, int WARPS>
+__device__ __forceinline__ void along_words(const Gemv& g, const float* const (&vector)[M], int line, int warp, int lane, int k_end,
+                                            float (&sum)[M]) {
+    constexpr int kDepth = WARPS * kWarp;   // k that the block takes at once
+    static_assert(kDepth <= kMaxOvershoot, "k + kDepth is an int");
+    const float* const column = g.matrix + min(line, g.lines - 1);
+#pragma unroll 1
+    for (int k = warp; k < k_end; k += kDepth) {   // and every WARPS-th after it
+        float w[kWarp], x[M];
+#pragma unroll
+        for (int i = 0; i < kWarp; ++i) {
+            w[i] = 0.0f;
+            if (k + i * WARPS < k_end) w[i] = __ldg(column + (k + i * WARPS) * g.matrix_k_stride);
+        }
+#pragma unroll
+        for (int v = 0; v < M; ++v) {
+            x[v] = 0.0f;
+            if (k + lane * WARPS < k_end) x[v] = __ldg(vector[v] + (k + lane * WARPS) * g.vector_k_stride);
+        }
+#pragma unroll
+        for (int i = 0; i < kWarp; ++i)
+#pragma unroll
+            for (int v = 0; v < M; ++v) sum[v] = fmaf(w[i], __shfl_sync(kWholeWarp, x[v], i), sum[v]);
+    }
+}
+
 // The matrix is contiguous along the lines. LANES lanes cover 4·LANES lines; the warp's other lanes and the other warps
 // take other pieces of k, four steps of k a lane at a time, UNROLL of them under way. PLAIN: is_plain_along_lines().
 template <int M, int LANES, int WARPS, int UNROLL, bool SWAPPED, bool PLAIN>
 __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
     constexpr int kLines = LANES * kVector;
     constexpr int kStep = WARPS * (kWarp / LANES) * kVector;   // k that the block takes at once
+    static_assert(kLines == kWarp, "a lane has a line where rows are read by words");
     static_assert(UNROLL * kStep <= kMaxOvershoot && kLines <= kMaxOvershoot, "k + UNROLL · kStep is an int");
     __shared__ float sums[WARPS * M * kLines];
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -288,6 +317,14 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
                 }
             }
         }
+    } else if (!g.matrix_vector && g.line_stride == 1) {
+        float sum[M] = {};
+        along_words<M, WARPS>(g, vector, first_line + lane, warp, lane, k_end, sum);
+#pragma unroll
+        for (int v = 0; v < M; ++v) sums[(warp * M + v) * kLines + lane] = sum[v];
+        __syncthreads();
+        finish<M, kLines, WARPS, SWAPPED>(args, batch, first_line, sums);
+        return;
     } else {
 #pragma unroll 2
         for (; k < k_end; k += kStep) {

@@ -725,6 +725,12 @@ GEMM_HALF_SM90(128x192_2cta_nt, 128, 192, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x96_nt, 128, 96, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x112_nt, 128, 112, Major::kK, Major::kK, false, 1, 1)
 
+// Few rows of tiles, of a size that leaves no multiprocessor idle.
+GEMM_HALF_SM90(128x128_2cta_nt, 128, 128, Major::kK, Major::kK, false, 2, 1)
+GEMM_HALF_SM90(128x128_2cta_nn, 128, 128, Major::kK, Major::kRows, false, 2, 1)
+GEMM_HALF_SM90(128x128_2cta_tn, 128, 128, Major::kRows, Major::kRows, false, 2, 1)
+GEMM_HALF_SM90(128x128_2cta_tt, 128, 128, Major::kRows, Major::kK, false, 2, 1)
+
 // Fewer tiles: a cluster of split_k blocks cuts k.
 GEMM_HALF_SM90(128x256_nt, 128, 256, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x256_nn, 128, 256, Major::kK, Major::kRows, false, 1, 1)

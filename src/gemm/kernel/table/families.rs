@@ -250,7 +250,7 @@ pub(super) const fn unaligned(
     }
 }
 
-/// Sums of at most BK products, straight from memory. A tile of one column is for results of one column.
+/// Sums of at most BK products, straight from memory. A tile of one row or column is for results of one row or column.
 pub(super) const fn few_k(name: &'static str, block: [u32; 3], rows: u32) -> KernelSpec {
     let [bm, bn, bk] = block;
     KernelSpec {
@@ -262,6 +262,7 @@ pub(super) const fn few_k(name: &'static str, block: [u32; 3], rows: u32) -> Ker
         pdl: true,
         leaves_out_outside: true,
         needs: Needs {
+            max_m: if bm == 1 { 1 } else { 0 },
             max_n: if bn == 1 { 1 } else { 0 },
             max_k: bk,
             ..Needs::ANY

@@ -231,6 +231,26 @@ const fn fused(
     families::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
 }
 
+/// Sums of at most BK products, straight from memory, by multiply-adds.
+const fn few_k(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    block: [u32; 3],
+    rows: u32,
+) -> KernelSpec {
+    let of = families::few_k(name, block, rows);
+    let row = half(name, costs, dtype, [block[0], block[1], 1], of.threads);
+    KernelSpec {
+        file: "ffma/few_k_half",
+        summary: "sums of a few products straight from memory, 16 bits",
+        costs_of: row.costs_of,
+        dtype,
+        arithmetic: Arithmetic::Half,
+        ..of
+    }
+}
+
 /// The file of kernels for thin products, and what they are for: those whose matrix runs along k.
 const DOT: [&str; 2] = [
     "gemv/thin_half_dot",
@@ -342,6 +362,10 @@ both! { F16, BF16,
     shared("gemm", "sm90_128x256_2cta_tt", TT, [128, 256, 4], 64, [2, 1]),
     shared("gemm", "sm90_128x224_2cta_nt", NT, [128, 224, 4], 32, [2, 1]),
     shared("gemm", "sm90_128x192_2cta_nt", NT, [128, 192, 4], 64, [2, 1]),
+    shared("gemm", "sm90_128x128_2cta_nt", NT, [128, 128, 6], 64, [2, 1]),
+    shared("gemm", "sm90_128x128_2cta_nn", NN, [128, 128, 6], 64, [2, 1]),
+    shared("gemm", "sm90_128x128_2cta_tn", TN, [128, 128, 6], 64, [2, 1]),
+    shared("gemm", "sm90_128x128_2cta_tt", TT, [128, 128, 6], 64, [2, 1]),
     wgmma("gemm", "sm90_128x96_nt", NT, [128, 96, 7], 32, [2, 1]),
     wgmma("gemm", "sm90_128x112_nt", NT, [128, 112, 7], 16, [2, 1]),
     wgmma("gemm", "sm90_128x256_nt", NT, [128, 256, 4], 32, [2, 1]),
@@ -404,6 +428,11 @@ both! { F16, BF16,
     axpy_rows("thin_axpy", "16x256", [16, 256, 16], [4, 1]),
     axpy_cols("thin_axpy", "64x8", [64, 8, 128], [1, 8]),
     axpy_cols("thin_axpy", "256x8", [256, 8, 16], [4, 1]),
+    // tile, most of k, rows of a thread
+    few_k("few_k", "128x8", [128, 8, 16], 4),
+    few_k("few_k", "16x64", [16, 64, 16], 4),
+    few_k("few_k", "512x1", [512, 1, 16], 2),
+    few_k("few_k", "1x256", [1, 256, 16], 1),
     // whose costs, tile, warps and blocks a multiprocessor, where it may spill
     fused("gemv_fused", "m1_k1024", "gemv_stream_bf16_m1_k1024", [1, 4, 1024], [4, 5], &[]),
     fused("gemv_fused", "m1_k2048", "gemv_stream_bf16_m1_k2048", [1, 4, 2048], [4, 4], &[]),
