@@ -232,13 +232,7 @@ const fn fused(
 }
 
 /// Sums of at most BK products, straight from memory, by multiply-adds.
-const fn few_k(
-    name: &'static str,
-    costs: &'static str,
-    dtype: DType,
-    block: [u32; 3],
-    rows: u32,
-) -> KernelSpec {
+const fn few_k(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], rows: u32) -> KernelSpec {
     let of = families::few_k(name, block, rows);
     let row = half(name, costs, dtype, [block[0], block[1], 1], of.threads);
     KernelSpec {
