@@ -231,28 +231,29 @@ __device__ __forceinline__ bool is_plain_along_lines(const GemmArgs& args) {
 }
 
 // Rows off 16 bytes, of lines that lie beside each other: a lane has one of a warp's 32 lines, so that a warp reads 128 neighbouring bytes
-// of a row, and a warp 32 steps of k at once. Of the vectors each lane fetches one of these steps, and hands it to all.
+// of a row, and as many steps of k at once as there are registers for. Of the vectors a lane fetches one of these steps, and hands it to all.
 template <int M, int WARPS>
 __device__ __forceinline__ void along_words(const Gemv& g, const float* const (&vector)[M], int line, int warp, int lane, int k_end,
                                             float (&sum)[M]) {
-    constexpr int kDepth = WARPS * kWarp;   // k that the block takes at once
+    constexpr int kSteps = M <= kVector ? kWarp : kWarp / 2;   // of a warp, at once
+    constexpr int kDepth = WARPS * kSteps;                     // k that the block takes at once
     static_assert(kDepth <= kMaxOvershoot, "k + kDepth is an int");
     const float* const column = g.matrix + min(line, g.lines - 1);
 #pragma unroll 1
     for (int k = warp; k < k_end; k += kDepth) {   // and every WARPS-th after it
-        float w[kWarp], x[M];
+        float w[kSteps], x[M];
 #pragma unroll
-        for (int i = 0; i < kWarp; ++i) {
+        for (int i = 0; i < kSteps; ++i) {
             w[i] = 0.0f;
             if (k + i * WARPS < k_end) w[i] = __ldg(column + (k + i * WARPS) * g.matrix_k_stride);
         }
 #pragma unroll
         for (int v = 0; v < M; ++v) {
             x[v] = 0.0f;
-            if (k + lane * WARPS < k_end) x[v] = __ldg(vector[v] + (k + lane * WARPS) * g.vector_k_stride);
+            if (lane < kSteps && k + lane * WARPS < k_end) x[v] = __ldg(vector[v] + (k + lane * WARPS) * g.vector_k_stride);
         }
 #pragma unroll
-        for (int i = 0; i < kWarp; ++i)
+        for (int i = 0; i < kSteps; ++i)
 #pragma unroll
             for (int v = 0; v < M; ++v) sum[v] = fmaf(w[i], __shfl_sync(kWholeWarp, x[v], i), sum[v]);
     }
