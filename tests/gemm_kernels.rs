@@ -461,18 +461,24 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
     if spec.split_k == SplitK::StreamK {
         // More tiles than any device has multiprocessors, by a few and by more than a wave; and few tiles with much k.
         let (bm, bn, bk) = (spec.tile.bm as usize, spec.tile.bn as usize, spec.tile.bk as usize);
+        let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
         for (m, n, k) in [
             (14 * bm - 5, 14 * bn + 3, 2 * bk + 3),
             (19 * bm - 1, 16 * bn - 8, 4 * bk),
             (bm + 1, bn + 4, 67 * bk + 4),
             (bm, bn, 300 * bk),
         ] {
-            add(
-                base(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k), 0),
-                0,
-                1.0,
-                0.0,
-            );
+            add(base(m, n, k, row(k), col(k), 0), 0, 1.0, 0.0);
+            // In every layout, with rows that TMA takes.
+            let padded = |length: usize| length.next_multiple_of(8);
+            let (row, col) = (|cols| row(padded(cols)), |rows| col(padded(rows)));
+            for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
+                let mut problem = base(m, n, k, a, b, 0);
+                problem.d = row(n);
+                add(problem, 0, 1.0, 0.0);
+                problem.epilogue.c = Some(row(n));
+                add(problem, 0, 1.5, -0.5);
+            }
         }
     }
     if spec.parallel_split_k {

@@ -58,6 +58,15 @@ const PURPOSES: &[(&str, &str)] = &[
         "ffma_specialized_128x128_tt_sm90",
         "TT whose tiles of 128 × 256 leave multiprocessors idle, seldom drawn here: 5 of 100 000 products",
     ),
+    ("ffma_64x128", "GPUs other than Hopper's, seldom drawn here: 5 of 300 000 products"),
+    (
+        "ffma_sliced_k_128x128_nt_sm90",
+        "long sums where there is no memory for a workspace, seldom drawn here: 16 of 300 000 products",
+    ),
+    (
+        "ffma_specialized_128x256_sm90",
+        "large products on Hopper whose rows start anywhere, seldom drawn here: 1 of 300 000 products",
+    ),
     (
         "gemm_tf32x3_sm90_16x128_nt",
         "vocabularies past 3 to 16 rows on an H200, not drawn here: 5×151646×320 (57 µs, 65 by the next best), 12×32000×192",
@@ -284,8 +293,9 @@ fn every_row_is_taken_by_the_planner_or_says_what_it_is_for() {
         let mut device = devices.choose(&mut rng).unwrap();
         let problem = match number % 3 {
             0 => problem(&mut rng),
-            _ => {
-                let spec = considered[number % considered.len()];
+            // Each row has its turn, however many there are.
+            which => {
+                let spec = considered[(number / 3 * 2 + which - 1) % considered.len()];
                 while spec
                     .needs
                     .only_capability

@@ -116,6 +116,15 @@ __device__ __forceinline__ void bulk_wait_read() {
 // Orders this thread's ordinary shared-memory accesses before later ones of TMA and the tensor cores.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// The same for global memory: between what other threads wrote there, of which this one knows, and its later copies of TMA.
+__device__ __forceinline__ void fence_async_proxy_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+// Copies so many bytes, a multiple of 16, that lie together in global memory.
+__device__ __forceinline__ void bulk_load(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+}
+
 // The batched forms: the map is x, y and three batch dimensions.
 __device__ __forceinline__ void tma_load_5d(void* shared, const void* map, uint64_t* barrier, int x, int y, int z,
                                             int v, int w) {

@@ -12,6 +12,8 @@
 // are there, then each adds up and stores its share of the tile; of its own piece it writes only what the others add up.
 // Sums are always added in the order of k: the same bits every time.
 //
+// (16-bit products in 2-CTA clusters have a fix-up of their own, in tensor_core/gemm_half_sm90.cu: the owner finishes alone.)
+//
 // Nothing can hang. CUDA does not say in which order blocks start, and other work on the device may keep some of them waiting
 // for a multiprocessor. Therefore blocks draw their numbers as they start (draw_number()), only a tile's *owner*, the block that
 // has its first steps, waits as long as it takes, and ranges are dealt out from the last number down: an owner waits only for
@@ -42,31 +44,48 @@ struct Piece {
 // all blocks of the one before it have started, and so drawn.
 constexpr int kTicketBytes = 256, kCounterBytes = 1 << 16;
 
-// The number of this block: how many have started before it. One thread calls this. Where no tile is cut nobody waits for
-// others, and there may be no workspace: any number will do.
-__device__ __forceinline__ int draw_number(const GemmArgs& args) {
+// The number of this block, or cluster, of so many: how many have started before it. One thread calls this. Where no tile is cut nobody
+// waits for others, and there may be no workspace: any number will do.
+__device__ __forceinline__ int draw_number(const GemmArgs& args, uint32_t of) {
     if (args.stream_ranges == 0) return static_cast<int>(blockIdx.x);
     char* counter = static_cast<char*>(args.workspace) - kCounterBytes - kTicketBytes;
-    return static_cast<int>(ptx::increment_or_wrap(reinterpret_cast<uint32_t*>(counter), gridDim.x - 1));
+    return static_cast<int>(ptx::increment_or_wrap(reinterpret_cast<uint32_t*>(counter), of - 1));
 }
+__device__ __forceinline__ int draw_number(const GemmArgs& args) { return draw_number(args, gridDim.x); }
+
+// The steps of k of the tiles that are cut, in ranges.
+struct Ranges {
+    int steps;     // of a tile
+    int all;       // of all tiles that are cut
+    int share;     // of a range
+    int longer;    // ranges [0, longer) have one step more
+
+    __device__ __forceinline__ void of(const GemmArgs& args, int cut_tiles, int tile_steps) {
+        steps = tile_steps;
+        all = cut_tiles * steps;
+        share = args.stream_ranges == 0 ? 0 : all / args.stream_ranges;
+        longer = all - share * args.stream_ranges;
+    }
+
+    // The first step of a range, and the range of a step.
+    __device__ __forceinline__ int first_step(int of_range) const {
+        return min(all, of_range * share + min(of_range, longer));
+    }
+    __device__ __forceinline__ int range_of(int step) const {
+        return step < longer * (share + 1) ? step / (share + 1) : (step - longer) / share;
+    }
+};
 
 // What a block computes. src/gemm/schedule/stream_k.rs mirrors the arithmetic, and tests it.
-struct Schedule {
-    int steps;     // of a tile
+struct Schedule : Ranges {
     int whole;     // tiles [0, whole) are computed by one block each: every gridDim.x-th by this one
-    int all;       // steps of all tiles that are cut
-    int share;     // steps of a range
-    int longer;    // ranges [0, longer) have one step more
     int block;     // the number that this block drew
     int range;     // the number of its range
 
     __device__ __forceinline__ Schedule(const GemmArgs& args, int number, int tiles, int tile_steps) {
-        steps = tile_steps;
         block = number;
         whole = args.stream_ranges == 0 ? tiles : args.whole_tiles;
-        all = (tiles - whole) * steps;
-        share = args.stream_ranges == 0 ? 0 : all / args.stream_ranges;
-        longer = all - share * args.stream_ranges;
+        of(args, tiles - whole, tile_steps);
         range = static_cast<int>(gridDim.x) - 1 - block;
     }
 
@@ -82,14 +101,6 @@ struct Schedule {
         const int tile = from / steps + number - (block < whole ? (whole - 1 - block) / blocks + 1 : 0);
         piece = {whole + tile, max(from - tile * steps, 0), min(to - tile * steps, steps)};
         return piece.end > 0;
-    }
-
-    // The first step of a range, and the range of a step.
-    __device__ __forceinline__ int first_step(int of_range) const {
-        return min(all, of_range * share + min(of_range, longer));
-    }
-    __device__ __forceinline__ int range_of(int step) const {
-        return step < longer * (share + 1) ? step / (share + 1) : (step - longer) / share;
     }
 
     __device__ __forceinline__ bool is_whole(const Piece& piece) const { return piece.end - piece.begin == steps; }
@@ -108,6 +119,10 @@ struct Contributors {
         return {first, pieces, pieces - (schedule.first_step(last + 1) > tile_end)};
     }
 };
+
+// What a flag says, beside the epoch, which is a multiple of 4: the piece is there; its block stores its share of the tile; or all of
+// the piece is there, and the share is left to the owner.
+constexpr uint64_t kReady = 1, kStays = 2, kLeft = 3;
 
 constexpr int kPatience = 128;   // looks at the flags, each about a microsecond
 
@@ -175,10 +190,6 @@ private:
     const int mine;      // the number of this block's piece; 0: the owner
     const int thread;
     float4* const sums;
-
-    // What a flag says, beside the epoch, which is a multiple of 4: the piece is there; its block stores its share of the
-    // tile; or all of the piece is there, and the share is left to the owner.
-    static constexpr uint64_t kReady = 1, kStays = 2, kLeft = 3;
 
     // The workspace holds two flags and room for the sums of two pieces a range: one that is left behind (the first range
     // has none) and one that is finished. Ranges of a tile or more have only whole tiles and owners' pieces to finish, and these

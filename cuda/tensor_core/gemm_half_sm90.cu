@@ -42,10 +42,16 @@
 // In 2-CTA clusters, which have several tiles each, a tile whose epilogue is nothing but α is stored while the next one is multiplied: at its
 // end sums are only rounded, to half as many registers, and a box of them goes out behind each of the next tile's first stages.
 //
-// Sums stay in the tensor core for all of k. Products are exact; Inf and NaN pass through as IEEE says.
+// Stream-K. Where the units of a 2-CTA kernel are no whole waves, clusters share the last ones: each has a range of their steps of k
+// (scheduler/stream_k.cuh), which begins with the end of one unit, whose sums it leaves behind in the workspace, and ends with the
+// beginning of another. Who has a unit's beginning, its owner, adds up the pieces in the order of k. By then they were left long ago
+// (ranges begin with them), and TMA brings them through the ring like further stages. Only owners wait, and only for clusters that drew their
+// numbers before them, so nothing can hang.
+//
+// Sums stay in the tensor core for all of a tile's k, or a piece's. Products are exact; Inf and NaN pass through as IEEE says.
 //
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
-//   2cta kernels    clusters of 2, any number of them
+//   2cta kernels    clusters of 2, any number of them; with stream-K as many as the plan says
 //   others          split_k 1: clusters of 1, any number; split_k 2 to 6 or 8: clusters of split_k and exactly one a tile; not
 //                   where two blocks of two warpgroups share a multiprocessor. Or slices along y of the grid (scheduler/slices.cuh)
 // Tensor maps of A and B. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
@@ -68,6 +74,7 @@
 #include "../ptx/memory.cuh"
 #include "../ptx/wgmma_half.cuh"
 #include "../scheduler/slices.cuh"
+#include "../scheduler/stream_k.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -83,6 +90,7 @@ constexpr int kSharedReserved = 1024;        // of it for each block
 constexpr int kEpilogueRegisters = 96;       // of 32 values and what goes with them
 constexpr int kOtherRegisters = 32;          // of a consumer beside its sums: addresses, counters, descriptors
 constexpr int kStartBarrier = 1;
+constexpr int kLeftBarrier = 2;              // all consumers have written the piece that they leave behind
 constexpr int kStagingBuffers = 2;           // of a warp
 // TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
 constexpr int kWholeRows = 8;
@@ -101,6 +109,7 @@ struct Config {
     static constexpr int BLOCKS = BLOCKS_;             // that fit on a multiprocessor
     static constexpr int ROWS = ROWS_;                 // of R from a tile to the next: what is beyond is computed, and not stored
     static constexpr int SUMS = BN / 2;                // a consumer thread's share of 64 × BN
+    static constexpr int VECTORS = SUMS / kVector;
 
     static constexpr int WARPS = BM / kConsumerRows * kWarpgroupWarps;   // of consumers
     static constexpr int CONSUMERS = WARPS * kWarp;
@@ -125,7 +134,7 @@ struct Config {
     static constexpr int STAGES = FIT < kMostStages ? FIT : kMostStages;
     static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
     static constexpr int SHARED_BYTES = RING_BYTES + STAGING_BYTES + BARRIER_BYTES;
-    static_assert((2 * STAGES + 2) * 8 <= BARRIER_BYTES, "barriers fit");
+    static_assert((2 * STAGES + 6) * 8 <= BARRIER_BYTES, "barriers and the number that was drawn fit");
     static_assert(STAGES >= 3, "copies are under way while a stage is read and another is given back");
     static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
     static_assert(ROWS == BM || (SWAPPED && R_MAJOR == Major::kK && ROWS < BM), "only threads that store Dᵀ leave rows out");
@@ -139,8 +148,14 @@ struct Config {
     static constexpr int BOXES = SWAPPED ? 0 : BN / BOX;
     static_assert(!STORES_BEHIND || CONSUMER_REGISTERS >= SUMS + SUMS / 2 + kOtherRegisters, "registers hold a tile and the one before, rounded");
 
+    // Clusters that share tiles can share the last of them by ranges of k. A piece's sums come back in portions, of so many vectors of a
+    // thread, as many as a stage has room for.
+    static constexpr bool STREAMS = PAIR > 1;
+    static constexpr int PORTION = STAGE_BYTES / (CONSUMERS * kVectorBytes);
+    static_assert(!STREAMS || (DEALS && PORTION > 0), "there is a warp that tells of pieces, and a stage holds a vector of each thread");
+
     // Where clusters cut k, blocks share the sums out among them, so many vectors of 8 rows of S at a time.
-    static constexpr int SHARE = SWAPPED ? 1 : BOX / kFragmentColumns, SHARES = SUMS / kVector / SHARE;
+    static constexpr int SHARE = SWAPPED ? 1 : BOX / kFragmentColumns, SHARES = VECTORS / SHARE;
     static_assert(SHARES * SHARE * kVector == SUMS, "sums are whole shares");
     // Shares of the block that has the most.
     static __host__ __device__ constexpr uint32_t most_shares(uint32_t slices) { return (SHARES + slices - 1) / slices; }
@@ -175,6 +190,9 @@ struct Shared {
     // Where clusters cut k: whether all blocks have read their rings, and whether the others' sums have arrived.
     __device__ __forceinline__ uint64_t* vacant() const { return full(2 * CONFIG::STAGES); }
     __device__ __forceinline__ uint64_t* summed() const { return full(2 * CONFIG::STAGES + 1); }
+    // The number that this cluster drew, and whether it has arrived.
+    __device__ __forceinline__ uint64_t* numbered() const { return full(2 * CONFIG::STAGES + 2); }
+    __device__ __forceinline__ float4* number() const { return reinterpret_cast<float4*>(full(2 * CONFIG::STAGES + 4)); }
 };
 
 // The tiles of this launch in the order in which clusters take them, and this block's part of each.
@@ -182,7 +200,8 @@ template <typename CONFIG>
 struct Work {
     int units_r, tiles_s;        // a unit is PAIR tiles of R, one a block
     int group;                   // units of R that are walked together
-    int unit, step, units;       // this cluster's current unit, how far apart its units are, all units
+    int unit, step, units;       // this cluster's current unit, how far apart its units are, all units that are not cut
+    int all_units;
     int rank;                    // of this block in its cluster
     int k_begin, k_end;
 
@@ -192,7 +211,8 @@ struct Work {
         units_r = (tiles_r + CONFIG::PAIR - 1) / CONFIG::PAIR;
         tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;
         group = min(max(args.group_m, 1), units_r);
-        units = units_r * tiles_s * args.batch;
+        all_units = units_r * tiles_s * args.batch;
+        units = streams(args) ? args.whole_tiles : all_units;
         rank = static_cast<int>(ptx::cluster_rank());
         unit = static_cast<int>(ptx::cluster_index());
         step = static_cast<int>(ptx::cluster_count());
@@ -206,6 +226,8 @@ struct Work {
     // Whether the blocks of the cluster have slices of k; the plan gave each cluster exactly one tile then.
     static __device__ __forceinline__ bool cut() { return CONFIG::CUTS && ptx::cluster_size() > 1; }
     static __device__ __forceinline__ int apart() { return CONFIG::PAIR == 1 ? slice_apart() : 0; }
+    // Whether clusters share the last units by ranges of k.
+    static __device__ __forceinline__ bool streams(const GemmArgs& args) { return CONFIG::STREAMS && args.stream_ranges > 0; }
     __device__ __forceinline__ bool more() const { return unit < units; }
     __device__ __forceinline__ bool several() const { return step < units - unit; }
     __device__ __forceinline__ void next() { unit += step; }
@@ -213,7 +235,7 @@ struct Work {
 
     // First row of R and S of this block's tile, and the matrix of the batch (or of the slices).
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
-        if (tiles_s == 1 && units == units_r) {   // few rows: no divisions before the first copy
+        if (tiles_s == 1 && all_units == units_r) {   // few rows: no divisions before the first copy
             batch = apart();
             row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::ROWS;
             row_s = 0;
@@ -236,7 +258,106 @@ struct Work {
     }
 };
 
+// The pieces of this cluster's range: the end of a unit, whole units, the beginning of one. Work::unit, k_begin and k_end are those of the
+// current piece.
+template <typename CONFIG>
+struct Pieces : Work<CONFIG> {
+    using Work<CONFIG>::unit, Work<CONFIG>::k_begin, Work<CONFIG>::k_end;
+    stream_k::Ranges ranges;
+    int whole;      // units that are not cut
+    int range;
+    int piece;      // the unit of the current piece, among those that are cut
+
+    // From the piece of this index on.
+    __device__ __forceinline__ Pieces(const GemmArgs& args, int number, int index) : Work<CONFIG>(args), whole(args.whole_tiles) {
+        ranges.of(args, this->all_units - whole, (ptx::recompute(args.k) + BK - 1) / BK);
+        range = this->step - 1 - number;
+        piece = from() / ranges.steps + index;
+        find(args);
+    }
+    __device__ __forceinline__ int from() const { return ranges.first_step(range); }
+    __device__ __forceinline__ int to() const { return ranges.first_step(range + 1); }
+    __device__ __forceinline__ bool more() const { return piece * ranges.steps < to(); }
+    __device__ __forceinline__ void next(const GemmArgs& args) {
+        ++piece;
+        find(args);
+    }
+    // Whether the piece is not the unit's first: then its sums are left behind.
+    __device__ __forceinline__ bool left() const { return k_begin > 0; }
+    // The pieces that follow this one, the unit's first, in ranges of their own.
+    __device__ __forceinline__ int others() const { return ranges.range_of((piece + 1) * ranges.steps - 1) - range; }
+
+private:
+    __device__ __forceinline__ void find(const GemmArgs& args) {
+        unit = whole + piece;
+        const int first = piece * ranges.steps;
+        k_begin = max(from() - first, 0) * BK;
+        k_end = min(min(to() - first, ranges.steps) * BK, args.k);
+    }
+};
+
+// What the piece that a range begins with leaves behind in the workspace: a flag, and the sums of this block, a thread's vectors CONSUMERS
+// apart. The flags of all ranges come first.
+template <typename CONFIG>
+struct Left {
+    static constexpr int kVectors = CONFIG::VECTORS * CONFIG::CONSUMERS;
+    uint64_t* flag;
+    float4* sums;
+
+    __device__ __forceinline__ Left(const GemmArgs& args, int range, int rank) {
+        flag = static_cast<uint64_t*>(args.workspace) + range * CONFIG::PAIR + rank;
+        // Range 0 begins with a whole unit, or its first piece.
+        sums = static_cast<float4*>(args.workspace) + static_cast<int>(ptx::cluster_count()) +
+               static_cast<int64_t>((range - 1) * CONFIG::PAIR + rank) * kVectors;
+    }
+    static_assert(!CONFIG::STREAMS || CONFIG::PAIR * sizeof(uint64_t) == sizeof(float4), "the flags of a range take the room of a vector");
+};
+
 // ---- load ------------------------------------------------------------------------------------------------------
+
+// A thread draws the number of this cluster and sends it to all of its blocks.
+template <typename CONFIG>
+__device__ __forceinline__ void draw(const GemmArgs& args, const Shared<CONFIG>& shared) {
+    const float number = __int_as_float(stream_k::draw_number(args, ptx::cluster_count()));
+    for (int block = 0; block < CONFIG::PAIR; ++block) {
+        ptx::store_cluster_async(ptx::cluster_address(shared.number(), block), make_float4(number, 0.0f, 0.0f, 0.0f),
+                                 ptx::cluster_address(shared.numbered(), block));
+    }
+}
+
+template <typename CONFIG>
+__device__ __forceinline__ int drawn(const Shared<CONFIG>& shared) {
+    ptx::mbarrier_wait(shared.numbered(), 0);
+    return __float_as_int(shared.number()->x);
+}
+
+// Brings the sums that follow an owner's piece, when they are there, as further stages of the ring.
+template <typename CONFIG>
+__device__ __forceinline__ void bring_back(const GemmArgs& args, const Shared<CONFIG>& shared, const Pieces<CONFIG>& pieces,
+                                           Ring<CONFIG::STAGES>& ring) {
+    const int others = pieces.others();
+    for (int other = 1; other <= others; ++other) {
+        const Left<CONFIG> left(args, pieces.range + other, pieces.rank);
+        while (ptx::load_acquire_gpu(left.flag) != args.epoch + stream_k::kReady) {}
+        *left.flag = 0;   // for a graph that repeats this launch, whose epoch is the same
+        ptx::fence_async_proxy_global();
+        for (int first = 0; first < CONFIG::VECTORS; first += CONFIG::PORTION) {
+            const uint32_t bytes = min(CONFIG::PORTION, CONFIG::VECTORS - first) * CONFIG::CONSUMERS * kVectorBytes;
+            ptx::mbarrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
+            ptx::mbarrier_arrive_expect_bytes(shared.full(ring.stage), bytes);
+            ptx::bulk_load(shared.r(ring.stage), left.sums + first * CONFIG::CONSUMERS, bytes, shared.full(ring.stage));
+            ring.advance();
+        }
+    }
+}
+
+// Tells the owner, once the consumers have left a piece behind. Only a range's first piece can be one.
+template <typename CONFIG>
+__device__ __forceinline__ void tell_owner(const GemmArgs& args, const Pieces<CONFIG>& pieces, int lane) {
+    if (!pieces.more() || !pieces.left()) return;
+    ptx::named_barrier_sync(kLeftBarrier, CONFIG::CONSUMERS + kWarp);
+    if (lane == 0) ptx::store_release_gpu(Left<CONFIG>(args, pieces.range, pieces.rank).flag, args.epoch + stream_k::kReady);
+}
 
 template <typename CONFIG>
 __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& r_map, const CUtensorMap& s_map,
@@ -246,7 +367,7 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
     const int share = CONFIG::PAIR > 1 ? work.rank * kShare : 0;
     const GemmOperand& r = CONFIG::SWAPPED ? args.b : args.a;
     const GemmOperand& s = CONFIG::SWAPPED ? args.a : args.b;
-    for (; work.more(); work.next()) {
+    const auto load = [&](const Work<CONFIG>& work) {
         int row_r, row_s, batch;
         work.locate(row_r, row_s, batch);
         const BatchCoordinates br(args, r, batch), bs(args, s, batch);
@@ -258,6 +379,15 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
             load_tile<Bits, CONFIG::S_MAJOR, kShare, (CONFIG::PAIR > 1)>(shared.s(ring.stage) + share * kTileRow, s_map, full, kAll,
                                                                          row_s + share, k, bs);
             ring.advance();
+        }
+    };
+    for (; work.more(); work.next()) load(work);
+    if constexpr (CONFIG::STREAMS) {
+        if (Work<CONFIG>::streams(args)) {
+            for (Pieces<CONFIG> pieces(args, drawn(shared), 0); pieces.more(); pieces.next(args)) {
+                load(pieces);
+                if (!pieces.left()) bring_back(args, shared, pieces, ring);
+            }
         }
     }
     ptx::let_next_kernel_start();   // all of this block's copies are under way
@@ -354,6 +484,29 @@ struct Consumer {
 #pragma unroll 1
         for (int stage = CONFIG::BOXES; stage < stages; ++stage) multiply<false>(sum, true, before, [] {});
         complete(sum, before);
+    }
+
+    // Adds so many pieces that TMA brings back.
+    __device__ __forceinline__ void add(float (&sum)[CONFIG::SUMS], int pieces) {
+#pragma unroll 1
+        for (int piece = 0; piece < pieces; ++piece) {
+#pragma unroll
+            for (int first = 0; first < CONFIG::VECTORS; first += CONFIG::PORTION) {
+                ptx::mbarrier_wait(shared.full(ring.stage), ring.parity);
+                const float4* const from = reinterpret_cast<const float4*>(shared.r(ring.stage)) + threadIdx.x;
+#pragma unroll
+                for (int i = first; i < CONFIG::VECTORS && i < first + CONFIG::PORTION; ++i) {
+                    const float4 part = from[(i - first) * CONFIG::CONSUMERS];
+                    sum[4 * i] += part.x;
+                    sum[4 * i + 1] += part.y;
+                    sum[4 * i + 2] += part.z;
+                    sum[4 * i + 3] += part.w;
+                }
+                __syncwarp();
+                release(ring.stage);
+                ring.advance();
+            }
+        }
     }
 };
 
@@ -548,6 +701,37 @@ __device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, 
     for (int box = 0; box < CONFIG::BOXES; ++box) store(box);
 }
 
+// The pieces of this cluster's range. What they are is found out anew behind the multiplications, and not kept: registers are short.
+template <typename CONFIG>
+__device__ __forceinline__ void multiply_pieces(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
+                                                Output<CONFIG>& output) {
+#pragma unroll 1
+    for (int index = 0;; ++index) {
+        int stages;
+        {
+            const Pieces<CONFIG> pieces(args, drawn(shared), index);
+            if (!pieces.more()) return;
+            stages = pieces.stages();
+        }
+        float sum[CONFIG::SUMS];
+        consumer.accumulate(sum, stages);
+        const Pieces<CONFIG> pieces(args, drawn(shared), ptx::recompute(index));
+        if (pieces.left()) {
+            float4* const to = Left<CONFIG>(args, pieces.range, pieces.rank).sums + threadIdx.x;
+#pragma unroll
+            for (int i = 0; i < CONFIG::VECTORS; ++i)
+                ptx::store_l2(to + i * CONFIG::CONSUMERS, make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]));
+            ptx::fence_async_proxy_global();
+            ptx::named_barrier_arrive(kLeftBarrier, CONFIG::CONSUMERS + kWarp);
+        } else {
+            int row_r, row_s, batch;
+            pieces.locate(row_r, row_s, batch);
+            consumer.add(sum, pieces.others());
+            finish<CONFIG>(args, output, row_r + output.warp * kFragmentRows, row_s, batch, sum);
+        }
+    }
+}
+
 // The blocks of the cluster hold the sums of the slices of k: each adds up its shares of them, in the order of k, and stores those. A
 // share is a box of D, or, swapped, 8 rows. Blocks write what the others are to add up into their rings, as soon as those are free.
 
@@ -624,7 +808,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
     const CUtensorMap& s_map = CONFIG::SWAPPED ? a_map : b_map;
     const int warp = __shfl_sync(kWholeWarp, threadIdx.x / kWarp, 0);   // uniform, and known to be
     const int lane = threadIdx.x % kWarp;
-    const bool cut = Work<CONFIG>::cut();
+    const bool cut = Work<CONFIG>::cut(), streams = Work<CONFIG>::streams(args);
 
     if (warp == CONFIG::WARPS) {
         if (lane == 0) {
@@ -639,8 +823,10 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
                 ptx::mbarrier_init(shared.vacant(), ptx::cluster_size());
                 ptx::mbarrier_init(shared.summed(), 1);
             }
+            if (streams) ptx::mbarrier_init(shared.numbered(), 1);
             ptx::fence_mbarrier_init();
             ptx::fence_async_proxy();
+            if (streams) ptx::mbarrier_arrive_expect_bytes(shared.numbered(), sizeof(float4));
             if (cut) ptx::mbarrier_arrive_expect_bytes(shared.summed(), bytes_of_others<CONFIG>(work.rank, ptx::cluster_size()));
         }
         __syncwarp();
@@ -651,6 +837,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
     if constexpr (CONFIG::PAIR > 1) {
         ptx::cluster_arrive_relaxed();
         ptx::cluster_wait();
+        if (streams && work.rank == 0 && warp == CONFIG::WARPS + 1 && lane == 0) draw(args, shared);
     } else {
         if (cut) ptx::cluster_arrive_relaxed();   // waited for before blocks reach each other
         if (warp == CONFIG::WARPS) ptx::named_barrier_arrive(kStartBarrier, CONFIG::THREADS);
@@ -663,6 +850,9 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         Ring<CONFIG::STAGES> ring;
         const bool produces = warp == CONFIG::WARPS && lane == 0;
         if (produces) produce<CONFIG>(args, r_map, s_map, shared, work, ring);
+        if constexpr (CONFIG::STREAMS) {
+            if (streams && warp == CONFIG::WARPS + 1) tell_owner(args, Pieces<CONFIG>(args, drawn(shared), 0), lane);
+        }
         __syncwarp();
         if (cut) ptx::cluster_wait();
         if ((CONFIG::PAIR > 1 || cut) && produces) {
@@ -678,10 +868,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         Output<CONFIG> output(args, d_map, shared, warp, lane);
         if (CONFIG::STORES_BEHIND && output.plain && work.several() && work.stages() >= CONFIG::BOXES) {
             if constexpr (CONFIG::STORES_BEHIND) multiply_and_store_behind<CONFIG>(args, consumer, output, work);
-            output.finish();
-            return;
-        }
-        for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
+        } else for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);
             row_r += warp * kFragmentRows;
@@ -694,6 +881,9 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
                 }
             }
             finish<CONFIG>(args, output, row_r, row_s, batch, sum);
+        }
+        if constexpr (CONFIG::STREAMS) {
+            if (Work<CONFIG>::streams(args)) multiply_pieces(args, shared, consumer, output);
         }
         output.finish();
     }
@@ -748,6 +938,8 @@ GEMM_HALF_SM90(128x64_nn, 128, 64, Major::kK, Major::kRows, false, 1, 1)
 GEMM_HALF_SM90(128x64_tn, 128, 64, Major::kRows, Major::kRows, false, 1, 1)
 GEMM_HALF_SM90(128x64_tt, 128, 64, Major::kRows, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(64x96_nt, 64, 96, Major::kK, Major::kK, false, 1, 1)
+// 14336 = 128 · 112: one wave where there are 64 rows.
+GEMM_HALF_SM90(64x112_nt, 64, 112, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(64x64_deep_nt, 64, 64, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(64x64_nt, 64, 64, Major::kK, Major::kK, false, 1, 2)
 GEMM_HALF_SM90(64x64_nn, 64, 64, Major::kK, Major::kRows, false, 1, 2)

@@ -12,7 +12,7 @@ mod mutants;
 use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::kernel::spec::Grid;
+use candle_sgemm::gemm::kernel::spec::{Grid, KernelSpec};
 use candle_sgemm::gemm::{ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
@@ -92,6 +92,14 @@ impl Tally {
     fn complain(&self, text: String) {
         eprintln!("{text}");
         self.complaints.lock().expect("nobody panics with it").push(text);
+    }
+
+    /// Runs a case under a drawn schedule.
+    fn judge(&self, case: &gemm::Case, rng: &mut StdRng) {
+        match case.check(Schedule::drawn(rng.next_u64())) {
+            Ok((_, report)) => self.ran(report),
+            Err(wrong) => self.complain(format!("{case}:\n{wrong}")),
+        }
     }
 
     fn conclude(self, what: &str, started: Instant) {
@@ -311,15 +319,11 @@ fn every_kernel(test: &str, target: Target) {
     }
 }
 
-/// Products with several tiles for each cluster, whose epilogue is nothing but α: there each tile is stored while the next one is
-/// multiplied. [`MOST_WORK`] leaves no room for such. Rows of tiles are walked one after the other or two together, so that some
-/// are walked backwards.
-#[test]
-fn tiles_are_stored_behind_the_next() {
-    if ptx::skipped("tiles_are_stored_behind_the_next") {
+/// Tests `check` with every kernel of 2-CTA clusters that stores by TMA, each with so many drawn numbers.
+fn with_clusters(test: &str, what: &str, check: impl Fn(&'static KernelSpec, &mut StdRng, &Tally) + Sync) {
+    if ptx::skipped(test) {
         return;
     }
-    const UNITS: [[usize; 2]; 5] = [[2, 1], [1, 2], [2, 2], [3, 1], [1, 3]];
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
     let many = setting("CANDLE_SGEMM_EMULATED_CASES", 2);
@@ -329,45 +333,101 @@ fn tiles_are_stored_behind_the_next() {
         .collect();
     let tally = Tally::default();
     in_parallel(rows.len(), |i| {
-        let spec = rows[i];
-        let mut rng = rng_of(spec.name, seed);
-        let [bm, bn, bk] = [spec.tile.bm, spec.tile.bn, spec.tile.bk].map(|size| size as usize);
-        let boxes = bn / spec.d_box.map_or(1, |d_box| d_box.inner as usize);
-        let device = DeviceInfo {
-            sm_count: 2,
-            ..Target::Hopper.device()
-        };
+        let mut rng = rng_of(rows[i].name, seed);
         for _ in 0..many {
-            // The last unit may be mostly empty, and its second tile, too. Rows are whole vectors, for TMA takes no others.
-            let [units_m, units_n] = UNITS[rng.random_range(0..UNITS.len())];
-            let vectors = |rng: &mut StdRng, most: usize, least: usize| rng.random_range(least / 8 + 1..=most / 8) * 8;
-            let m = vectors(&mut rng, 2 * bm * units_m, 2 * bm * (units_m - 1));
-            let n = vectors(&mut rng, bn * units_n, bn * (units_n - 1));
-            let k = vectors(&mut rng, (boxes + 1) * bk, (boxes - 2) * bk);
-            let (a, b) = (spec.name.as_bytes()[spec.name.len() - 2], spec.name.ends_with('t'));
-            let a = if a == b't' {
-                OperandLayout::col_major(m)
-            } else {
-                OperandLayout::row_major(k)
-            };
-            let b = if b {
-                OperandLayout::col_major(k)
-            } else {
-                OperandLayout::row_major(n)
-            };
-            let mut problem = GemmProblem::new(m, n, k, a, b);
-            problem.types = ElementTypes::all_of(spec.dtype);
+            check(rows[i], &mut rng, &tally);
+        }
+    });
+    tally.conclude(what, started);
+}
+
+/// A product for such a kernel with so many units along m and n, the last of which may be mostly empty, and its second tile, too; k has
+/// more than `steps[0]` portions, and `steps[1]` at most. Rows are whole vectors, for TMA takes no others.
+fn units_of_clusters(
+    spec: &KernelSpec,
+    rng: &mut StdRng,
+    [units_m, units_n]: [usize; 2],
+    steps: [usize; 2],
+) -> GemmProblem {
+    let [bm, bn, bk] = [spec.tile.bm, spec.tile.bn, spec.tile.bk].map(|size| size as usize);
+    let mut vectors = |most: usize, least: usize| rng.random_range(least / 8 + 1..=most / 8) * 8;
+    let m = vectors(2 * bm * units_m, 2 * bm * (units_m - 1));
+    let n = vectors(bn * units_n, bn * (units_n - 1));
+    let k = vectors(steps[1] * bk, steps[0] * bk);
+    let (a, b) = (spec.name.as_bytes()[spec.name.len() - 2], spec.name.ends_with('t'));
+    let a = if a == b't' {
+        OperandLayout::col_major(m)
+    } else {
+        OperandLayout::row_major(k)
+    };
+    let b = if b {
+        OperandLayout::col_major(k)
+    } else {
+        OperandLayout::row_major(n)
+    };
+    let mut problem = GemmProblem::new(m, n, k, a, b);
+    problem.types = ElementTypes::all_of(spec.dtype);
+    problem
+}
+
+/// Products with several tiles for each cluster, whose epilogue is nothing but α: there each tile is stored while the next one is
+/// multiplied. [`MOST_WORK`] leaves no room for such. Rows of tiles are walked one after the other or two together, so that some
+/// are walked backwards.
+#[test]
+fn tiles_are_stored_behind_the_next() {
+    const UNITS: [[usize; 2]; 5] = [[2, 1], [1, 2], [2, 2], [3, 1], [1, 3]];
+    let device = DeviceInfo {
+        sm_count: 2,
+        ..Target::Hopper.device()
+    };
+    with_clusters(
+        "tiles_are_stored_behind_the_next",
+        "tiles stored behind the next",
+        |spec, rng, tally| {
+            let boxes = (spec.tile.bn / spec.d_box.map_or(1, |d_box| d_box.inner)) as usize;
+            let units = UNITS[rng.random_range(0..UNITS.len())];
+            let problem = units_of_clusters(spec, rng, units, [boxes - 2, boxes + 1]);
             let mut plan =
                 Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
             plan.group_m = rng.random_range(1..=2);
-            let case = gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64());
-            match case.check(Schedule::drawn(rng.next_u64())) {
-                Ok((_, report)) => tally.ran(report),
-                Err(wrong) => tally.complain(format!("{case}:\n{wrong}")),
+            tally.judge(&gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64()), rng);
+        },
+    );
+}
+
+/// Products whose last units several clusters share by ranges of k, with and without whole waves before them, and with more pieces of a
+/// unit than two.
+#[test]
+fn clusters_share_units_by_ranges_of_k() {
+    const UNITS: [[usize; 2]; 5] = [[1, 1], [2, 1], [1, 3], [2, 2], [5, 1]];
+    let (mut cut, mut whole, mut many) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let all = chosen("");
+    with_clusters(
+        "clusters_share_units_by_ranges_of_k",
+        "units shared by ranges of k",
+        |spec, rng, tally| {
+            let units = UNITS[rng.random_range(0..UNITS.len())];
+            let device = DeviceInfo {
+                sm_count: 2 * rng.random_range(2..=5),
+                ..Target::Hopper.device()
+            };
+            let problem = units_of_clusters(spec, rng, units, [0, 7]).folded().expect("a product");
+            let plans = Plan::variants(spec, &problem, &device, Costs::built_in(&device));
+            for mut plan in plans {
+                let Some(way) = plan.stream_k() else {
+                    continue;
+                };
+                cut.fetch_add(1, Ordering::Relaxed);
+                whole.fetch_add(usize::from(way.whole_tiles > 0), Ordering::Relaxed);
+                many.fetch_add(usize::from(2 * way.share() < way.steps), Ordering::Relaxed);
+                plan.group_m = rng.random_range(1..=2);
+                tally.judge(&gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64()), rng);
             }
-        }
-    });
-    tally.conclude("tiles stored behind the next", started);
+        },
+    );
+    let [cut, whole, many] = [&mut cut, &mut whole, &mut many].map(|count| *count.get_mut());
+    println!("{cut} plans, {whole} with whole waves, {many} with units of more than two pieces");
+    assert!(!all || cut == 0 || whole.min(many) > 0);
 }
 
 /// The kernels for the architectures that have no run of their own are parsed, too: an instruction that the emulator lacks is

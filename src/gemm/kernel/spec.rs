@@ -299,6 +299,14 @@ impl KernelSpec {
         ]
     }
 
+    /// The blocks, or 2-CTA clusters, that work on one unit at a time each, on so many multiprocessors.
+    pub fn workers(&self, multiprocessors: u32) -> u32 {
+        match self.grid {
+            Grid::Clusters(_) => (multiprocessors / 2).max(1),
+            _ => multiprocessors,
+        }
+    }
+
     /// Units of work of `problem` with k in one piece: tiles, or the two tiles of a cluster, of all matrices.
     pub fn units(&self, problem: &GemmProblem) -> usize {
         let [m, n] = self.tiles(problem);

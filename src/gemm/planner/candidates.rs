@@ -5,7 +5,7 @@ use super::prepare::{self, Repacks};
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
-use crate::gemm::kernel::spec::{Arithmetic, KernelSpec, SplitK};
+use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::operands::Access;
 use crate::gemm::problem::{FoldedProblem, GemmProblem, Precision};
@@ -75,7 +75,14 @@ impl Plan {
         let steps = problem.k.div_ceil(spec.tile.bk as usize);
         match spec.split_k {
             SplitK::Cluster if device.has_clusters() => clusters = &CLUSTER_SPLITS,
-            SplitK::StreamK => stream = Some(StreamK::ways(units, steps, sms)),
+            SplitK::StreamK => {
+                let workers = spec.workers(sms);
+                let in_step = match spec.grid {
+                    Grid::Clusters(_) => StreamK::in_step(units, steps, workers),
+                    _ => None,
+                };
+                stream = Some(StreamK::ways(units, steps, workers).chain(in_step));
+            }
             SplitK::Cluster | SplitK::Never | SplitK::WorkQueue(_) => {}
         }
         let apart = (spec.parallel_split_k && apart)

@@ -110,7 +110,11 @@ impl Work {
         // What a range longer than a tile ends beside its last piece.
         let tiles = f64::from(way.share() / way.steps);
         let straddles = if way.straddles() { shared.stream_k.straddle } else { 0.0 };
-        let pieces = f64::from(way.steps) / f64::from(way.share());
+        let pieces = match self.pairs {
+            // Owners add them up one after the other.
+            true => f64::from(way.others()) * self.large_tiles,
+            false => f64::from(way.steps) / f64::from(way.share()),
+        };
         let setups = 1.0 + tiles + shared.stream_k.finish + shared.stream_k.piece * pieces + straddles;
         let whole_tile_us = self.wave_us(cost) + self.together_us(1.0, peak, cost);
         f64::from(way.whole_tiles / way.blocks) * whole_tile_us + range_us + setups * self.setup_us(cost)
@@ -183,8 +187,26 @@ impl Work {
             0.0 => 0.0,
             together => {
                 let off_sectors = 1.0 + shared.l2_off_sectors * self.off_sectors;
-                self.l2_us.max(self.l2_average_us * together * off_sectors)
+                let out_of_step = 1.0 + (shared.stream_k.out_of_step - 1.0) * self.part_out_of_step();
+                self.l2_us
+                    .max(self.l2_average_us * together * off_sectors * out_of_step)
             }
+        }
+    }
+
+    /// The part of the steps of k that lies in ranges which begin anywhere in it. Of tiles in pieces of equal length, a range is in step with
+    /// those that have the same part of k.
+    fn part_out_of_step(&self) -> f64 {
+        match self.cut {
+            Cut::StreamK(way) => {
+                let cut = f64::from(way.cut_steps);
+                let in_step = match way.straddles() {
+                    true => 0.0,
+                    false => f64::from(way.share()) / f64::from(way.steps),
+                };
+                (1.0 - in_step) * cut / (cut + f64::from(way.whole_tiles) * f64::from(way.steps))
+            }
+            _ => 0.0,
         }
     }
 
@@ -308,7 +330,7 @@ mod tests {
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }
-                    let mut dearer = [shared; 7];
+                    let mut dearer = [shared; 8];
                     dearer[0].clusters.round_us += 1.0;
                     dearer[1].off_sectors += 1.0;
                     dearer[2].l2_off_sectors += 1.0;
@@ -316,6 +338,7 @@ mod tests {
                     dearer[4].parallel.start_us += 1.0;
                     dearer[5].parallel.bandwidth /= 2.0;
                     dearer[6].uneven += 1.0;
+                    dearer[7].stream_k.out_of_step += 1.0;
                     for dear in dearer {
                         assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
                     }

@@ -100,6 +100,7 @@ impl Plan {
         let units = spec.units(&problem) as u32;
         let sms = device.sm_count.max(1);
         let grid = match (spec.grid, cut) {
+            (Grid::Clusters(_), Cut::StreamK(way)) => [2 * way.blocks, 1, 1],
             (_, Cut::StreamK(way)) => [way.blocks, 1, 1],
             (_, Cut::WorkQueue(queue)) => [queue.blocks(), 1, 1],
             (_, Cut::Parallel(slices)) => [units, slices, 1],
@@ -111,12 +112,15 @@ impl Plan {
             (Grid::Units | Grid::Persistent, Cut::Cluster(slices)) => [units * slices, 1, 1],
             (Grid::Units, _) => [units, 1, 1],
             (Grid::Persistent, _) => [units.min(sms * spec.blocks_per_multiprocessor), 1, 1],
-            (Grid::Clusters(_), _) => [2 * clusters_in_step(units, (sms / 2).max(1)), 1, 1],
+            (Grid::Clusters(_), _) => [2 * clusters_in_step(units, spec.workers(sms)), 1, 1],
         };
         let outputs = (spec.tile.bm * spec.tile.bn) as usize;
         // The workspace has the kernel's own part first, then the operands that are repacked.
         let mut workspace_bytes = match cut {
-            Cut::StreamK(way) => way.workspace_bytes(outputs),
+            Cut::StreamK(way) => match spec.grid {
+                Grid::Clusters(_) => way.workspace_bytes_of_owners(2 * outputs),
+                _ => way.workspace_bytes(outputs),
+            },
             Cut::WorkQueue(queue) => queue.workspace_bytes(outputs),
             Cut::Parallel(slices) => parallel::workspace_bytes(&problem, slices),
             Cut::Whole | Cut::Cluster(_) => 0,

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 use std::mem::size_of;
 
-/// A way to cut the last tiles of a product into ranges of k of equal length, one a block.
+/// A way to cut the last tiles of a product into ranges of k of equal length, one a block. Of 2-CTA clusters all of this is said of a
+/// cluster in place of a block, and of its two tiles in place of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamK {
     /// Steps of k of a tile.
@@ -27,7 +28,11 @@ impl StreamK {
         // One wave more than the rest is cut: a tile then has two pieces, or three.
         let whole_tiles = waves.saturating_sub(1) * sms as usize;
         let cut_steps = (tiles - whole_tiles) * steps;
-        let cuts = !tiles.is_multiple_of(sms as usize) && cut_steps < (i32::MAX as usize).saturating_sub(sms as usize);
+        // Ranges as long as tiles cut nothing.
+        let shorter = whole_tiles > 0 || tiles > sms as usize || (tiles * steps).div_ceil(sms as usize) < steps;
+        let cuts = shorter
+            && !tiles.is_multiple_of(sms as usize)
+            && cut_steps < (i32::MAX as usize).saturating_sub(sms as usize);
         let shortest = cut_steps.div_ceil(sms as usize).max(1);
         // The shortest length from there on that divides a tile, where there are no whole waves. It leaves a tile no more pieces
         // than multiprocessors, so that k may be of any length here.
@@ -56,14 +61,48 @@ impl StreamK {
             })
     }
 
+    /// Another way, for blocks that are fed by the L2 in step: whole waves, and the tiles that are left in so many pieces of equal
+    /// length each, 2 or more, that all begin together and those of one piece of k ask for the same lines. None where such tiles are more
+    /// than half of a wave, or k has no such pieces.
+    pub fn in_step(tiles: usize, steps: usize, sms: u32) -> Option<StreamK> {
+        let (waves, left) = (tiles / sms as usize, tiles % sms as usize);
+        if waves == 0 || left == 0 || left * steps > i32::MAX as usize {
+            return None;
+        }
+        let most = (sms as usize / left).min(steps);
+        let pieces = (2..=most).rev().find(|&pieces| steps.is_multiple_of(pieces))?;
+        Some(StreamK {
+            steps: steps as u32,
+            whole_tiles: (waves * sms as usize) as u32,
+            cut_steps: (left * steps) as u32,
+            ranges: (left * pieces) as u32,
+            blocks: sms,
+        })
+    }
+
     /// Steps of a short range; `cut_steps % ranges` have one more.
     pub const fn share(&self) -> u32 {
         self.cut_steps / self.ranges
     }
 
+    /// The pieces of a tile beside its first, at most.
+    pub const fn others(&self) -> u32 {
+        match self.straddles() {
+            true => self.steps.div_ceil(self.share()),
+            false => self.steps / self.share() - 1,
+        }
+    }
+
     /// Whether some block works on two tiles.
     pub const fn straddles(&self) -> bool {
         !self.cut_steps.is_multiple_of(self.ranges) || !self.steps.is_multiple_of(self.share())
+    }
+
+    /// Bytes of the workspace where a tile's first piece is the one that all others are added to: two flags a block, and the sums of
+    /// the piece that each block but one begins with.
+    pub const fn workspace_bytes_of_owners(&self, outputs: usize) -> usize {
+        let blocks = self.blocks as usize;
+        2 * size_of::<u64>() * blocks + (blocks - 1) * outputs * size_of::<f32>()
     }
 
     /// Bytes of the workspace for tiles of `outputs` elements: two flags a block, the sums of pieces that are left behind,
@@ -183,6 +222,9 @@ mod tests {
             for tiles in [1, 2, 3, 5, 6, 12, 48, 64, 96, 131, 132, 133, 200, 263, 264, 265, 768] {
                 for steps in [1, 2, 3, 10, 16, 48, 192, 255, 896] {
                     ways.extend(StreamK::ways(tiles, steps, sms).map(|way| (tiles, way)));
+                    let in_step = StreamK::in_step(tiles, steps, sms);
+                    assert!(in_step.is_none_or(|way| !way.straddles()), "{in_step:?}");
+                    ways.extend(in_step.map(|way| (tiles, way)));
                 }
             }
         }

@@ -28,7 +28,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
         round_us: 3.01,
     },
     parallel: ParallelCosts { start_us: 2.54, bandwidth: 1.78 },
-    stream_k: StreamKCosts { finish: 0.347, piece: 0.0131, straddle: 0.532 },
+    stream_k: StreamKCosts { finish: 0.347, piece: 0.0131, straddle: 0.532, out_of_step: 1.0 },
     repack: RepackCosts {
         copy: MoveCost { start_us: 1.23, bandwidth: 0.931 },
         transpose: MoveCost { start_us: 1.18, bandwidth: 0.878 },
@@ -59,7 +59,7 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
         round_us: 1.8,
     },
     parallel: ParallelCosts { start_us: 2.03, bandwidth: 1.42 },
-    stream_k: StreamKCosts { finish: 0.307, piece: 0.0156, straddle: 0.555 },
+    stream_k: StreamKCosts { finish: 1.2, piece: 1.0, straddle: 0.7, out_of_step: 2.4 },
     repack: RepackCosts {
         copy: MoveCost { start_us: 1.45, bandwidth: 0.99 },
         transpose: MoveCost { start_us: 1.84, bandwidth: 0.837 },
@@ -264,6 +264,7 @@ pub(super) const KERNELS: &[(&str, KernelCost)] = &[
     ("gemm_bf16_sm90_128x64_tn", KernelCost { full: 1.36, solo: 1.36, resident: 1, setup_us: 1.73, wave_us: 0.693, bandwidth: 1.5, single_elements: 0.3, edges: 0.699, other_order: 0.03, other_order_us: 0.01, crowd: 1.68, ragged_us: 1.12, batch_us: 0.535, general_us: 0.0102, general: 0.005, beside_us: 0.0, cut_us: 0.492, share_us: 0.01, slice_us: 0.103, flow: 0.57, curve: 1.0 }),
     ("gemm_bf16_sm90_128x64_tt", KernelCost { full: 1.45, solo: 1.45, resident: 1, setup_us: 1.79, wave_us: 0.693, bandwidth: 1.37, single_elements: 0.3, edges: 0.372, other_order: 0.03, other_order_us: 0.01, crowd: 2.46, ragged_us: 0.943, batch_us: 0.367, general_us: 0.0102, general: 0.005, beside_us: 0.0, cut_us: 0.469, share_us: 0.01, slice_us: 0.0433, flow: 1.0, curve: 1.0 }),
     ("gemm_bf16_sm90_64x96_nt", KernelCost { full: 1.44, solo: 1.44, resident: 1, setup_us: 2.23, wave_us: 0.92, bandwidth: 1.5, single_elements: 0.3, edges: 0.507, other_order: 0.03, other_order_us: 0.01, crowd: 2.2, ragged_us: 3.86, batch_us: 0.497, general_us: 0.0102, general: 0.005, beside_us: 0.0, cut_us: 0.248, share_us: 0.37, slice_us: 0.01, flow: 0.576, curve: 1.0 }),
+    ("gemm_bf16_sm90_64x112_nt", KernelCost { full: 1.44, solo: 1.44, resident: 1, setup_us: 2.23, wave_us: 0.92, bandwidth: 1.5, single_elements: 0.3, edges: 0.507, other_order: 0.03, other_order_us: 0.01, crowd: 2.2, ragged_us: 3.86, batch_us: 0.497, general_us: 0.0102, general: 0.005, beside_us: 0.0, cut_us: 0.248, share_us: 0.37, slice_us: 0.01, flow: 0.576, curve: 1.0 }),
     ("gemm_bf16_sm90_64x64_deep_nt", KernelCost { full: 0.987, solo: 0.987, resident: 1, setup_us: 1.95, wave_us: 0.751, bandwidth: 1.27, single_elements: 0.3, edges: 0.351, other_order: 0.03, other_order_us: 0.01, crowd: 1.54, ragged_us: 2.05, batch_us: 0.483, general_us: 0.0102, general: 0.005, beside_us: 0.0, cut_us: 0.301, share_us: 0.529, slice_us: 0.002, flow: 0.666, curve: 1.0 }),
     ("gemm_bf16_sm90_64x64_nt", KernelCost { full: 0.974, solo: 0.796, resident: 2, setup_us: 1.73, wave_us: 0.848, bandwidth: 1.2, single_elements: 0.3, edges: 0.304, other_order: 0.03, other_order_us: 0.01, crowd: 1.73, ragged_us: 3.15, batch_us: 0.506, general_us: 0.0102, general: 0.005, beside_us: 0.356, cut_us: 0.105, share_us: 0.477, slice_us: 0.002, flow: 0.864, curve: 1.0 }),
     ("gemm_bf16_sm90_64x64_nn", KernelCost { full: 0.839, solo: 0.81, resident: 2, setup_us: 1.67, wave_us: 0.793, bandwidth: 1.15, single_elements: 0.3, edges: 0.266, other_order: 0.03, other_order_us: 0.01, crowd: 1.19, ragged_us: 3.35, batch_us: 0.451, general_us: 0.0102, general: 0.005, beside_us: 0.278, cut_us: 0.294, share_us: 0.251, slice_us: 0.01, flow: 0.869, curve: 1.0 }),

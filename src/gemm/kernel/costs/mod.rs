@@ -193,10 +193,13 @@ impl Default for ParallelCosts {
 pub struct StreamKCosts {
     /// The fix-up: adding up the pieces of tiles.
     pub finish: f64,
-    /// What each piece of a tile adds to that.
+    /// What each piece of a tile adds to that; in 2-CTA clusters, each but the first, by the 128 × 128 outputs of a tile.
     pub piece: f64,
     /// What a block loses between pieces of two tiles.
     pub straddle: f64,
+    /// How many times as long the L2 takes to feed blocks whose ranges begin anywhere in k: those that work in step ask for the same lines
+    /// at the same time. At least 1.
+    pub out_of_step: f64,
 }
 
 /// What it costs to repack an operand before the product.
@@ -427,6 +430,7 @@ impl Costs {
             ] {
                 check(of, name, value, 0.0, LONGEST)?;
             }
+            check(of, "out_of_step", stream_k.out_of_step, 1.0, 100.0)?;
             check(of, "parallel.bandwidth", parallel.bandwidth, 1e-6, 100.0)?;
             for (moves, cost) in [
                 ("copies", repack.copy),

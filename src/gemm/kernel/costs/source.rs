@@ -55,11 +55,13 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
             round_us,
         },
         parallel: ParallelCosts { start_us, bandwidth },
-        stream_k: StreamKCosts {
-            finish,
-            piece,
-            straddle,
-        },
+        stream_k:
+            StreamKCosts {
+                finish,
+                piece,
+                straddle,
+                out_of_step,
+            },
         repack:
             RepackCosts {
                 copy,
@@ -95,7 +97,7 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
         round_us: {round_us:?},
     }},
     parallel: ParallelCosts {{ start_us: {start_us:?}, bandwidth: {bandwidth:?} }},
-    stream_k: StreamKCosts {{ finish: {finish:?}, piece: {piece:?}, straddle: {straddle:?} }},
+    stream_k: StreamKCosts {{ finish: {finish:?}, piece: {piece:?}, straddle: {straddle:?}, out_of_step: {out_of_step:?} }},
     repack: RepackCosts {{
         copy: {copy},
         transpose: {transpose},

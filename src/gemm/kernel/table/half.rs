@@ -125,7 +125,8 @@ const fn narrower(
     }
 }
 
-/// The same with 2-CTA clusters, whose blocks share columns of B.
+/// The same with 2-CTA clusters, whose blocks share columns of B. Clusters share the last tiles by ranges of k where they are no whole
+/// waves.
 const fn shared(
     name: &'static str,
     costs: &'static str,
@@ -138,7 +139,7 @@ const fn shared(
     let [bm, bn, _] = block;
     KernelSpec {
         grid: Grid::Clusters(Side::M),
-        split_k: SplitK::Never,
+        split_k: SplitK::StreamK,
         parallel_split_k: false,
         tma_boxes: Some(boxes(layout, bm, bn / 2)),
         ..wgmma(name, costs, dtype, layout, block, d_columns, consumers)
@@ -378,6 +379,7 @@ both! { F16, BF16,
     wgmma("gemm", "sm90_128x64_tn", TN, [128, 64, 8], 32, [2, 1]),
     wgmma("gemm", "sm90_128x64_tt", TT, [128, 64, 8], 32, [2, 1]),
     wgmma("gemm", "sm90_64x96_nt", NT, [64, 96, 11], 16, [1, 1]),
+    wgmma("gemm", "sm90_64x112_nt", NT, [64, 112, 10], 16, [1, 1]),
     wgmma("gemm", "sm90_64x64_deep_nt", NT, [64, 64, 12], 16, [1, 1]),
     wgmma("gemm", "sm90_64x64_nt", NT, [64, 64, 6], 16, [1, 2]),
     wgmma("gemm", "sm90_64x64_nn", NN, [64, 64, 6], 16, [1, 2]),

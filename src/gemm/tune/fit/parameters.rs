@@ -111,6 +111,10 @@ pub static IN_COMMON: &[Term<SharedCosts>] = &[
     in_common(|shared| &mut shared.stream_k.finish),
     in_common(|shared| &mut shared.stream_k.piece),
     in_common(|shared| &mut shared.stream_k.straddle),
+    Term::new(
+        |shared: &mut SharedCosts| &mut shared.stream_k.out_of_step,
+        (1.0, 100.0),
+    ),
     in_common(|shared| &mut shared.clusters.sums_us).from(0.5),
     in_common(|shared| &mut shared.repack.copy.start_us),
     in_common(|shared| &mut shared.repack.copy.bandwidth),
