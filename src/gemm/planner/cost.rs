@@ -79,20 +79,25 @@ impl Work {
     }
 
     /// Operations that a multiprocessor does in a µs at most, given how the operands lie and how tiles cover the matrix.
-    fn reachable_peak(&self, cost: &KernelCost) -> f64 {
+    fn reachable_peak(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         // The part of the multiprocessors that have something to do.
         let busy = (self.blocks as f64 / f64::from(self.multiprocessors.max(1))).min(1.0);
+        let lines = if self.single_line {
+            1.0 + shared.single_line
+        } else {
+            1.0
+        };
         let general = if self.general { cost.general } else { 0.0 };
         self.peak
             / (1.0 + general)
             / (1.0 + cost.single_elements * self.single_elements as f64)
             / (1.0 + cost.edges * (self.edges + self.outside))
             / (1.0 + cost.other_order * self.other_order)
-            / (1.0 + cost.crowd * busy)
+            / (1.0 + cost.crowd * busy * lines)
     }
 
     fn blocks(&self, cost: &KernelCost, shared: &SharedCosts) -> Blocks {
-        let peak = self.reachable_peak(cost);
+        let peak = self.reachable_peak(cost, shared);
         let us = match self.cut {
             Cut::Whole | Cut::Cluster(_) | Cut::Parallel(_) => return self.blocks_of_tiles(peak, cost, shared),
             Cut::StreamK(way) => self.stream_k_us(way, peak, cost, shared),
@@ -330,7 +335,7 @@ mod tests {
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }
-                    let mut dearer = [shared; 8];
+                    let mut dearer = [shared; 9];
                     dearer[0].clusters.round_us += 1.0;
                     dearer[1].off_sectors += 1.0;
                     dearer[2].l2_off_sectors += 1.0;
@@ -339,6 +344,7 @@ mod tests {
                     dearer[5].parallel.bandwidth /= 2.0;
                     dearer[6].uneven += 1.0;
                     dearer[7].stream_k.out_of_step += 1.0;
+                    dearer[8].single_line += 1.0;
                     for dear in dearer {
                         assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
                     }

@@ -266,6 +266,8 @@ pub struct Work {
     pub(super) off_sectors: f64,
     /// What such operands take at the datasheet's bandwidth, in µs.
     pub(super) off_sectors_us: f64,
+    /// Whether a matrix has a single row or column of tiles, each of which has one of its operands for itself.
+    pub(super) single_line: bool,
     /// The part of its tiles that D has, where its rows start off 16 bytes; 0 where they do not.
     pub(super) ragged: f64,
     /// Whether the operands are not what the kernel has a loop of its own for.
@@ -340,6 +342,7 @@ impl Work {
             l2_average_us: slice_bytes * of_one / l2_bytes_per_us,
             off_sectors: (lines[0] * off[0] + lines[1] * off[1]) / (lines[0] + lines[1]),
             off_sectors_us: (a_bytes * off[0] + b_bytes * off[1]) / bytes_per_us,
+            single_line: spec.tiles(problem).contains(&1),
             ragged: match problem.accesses().d {
                 Access::RowVector => 0.0,
                 _ => filled(spec, problem).iter().product(),

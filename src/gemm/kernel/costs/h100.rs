@@ -19,6 +19,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     off_sectors: 0.106,
     uneven: 0.125,
     l2_off_sectors: 0.01,
+    single_line: 0.0,
     exposed: 0.257,
     tail: 0.513,
     clusters: ClusterCosts {
@@ -50,6 +51,7 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
     off_sectors: 0.0102,
     uneven: 0.178,
     l2_off_sectors: 2.53,
+    single_line: 0.0,
     exposed: 0.271,
     tail: 0.21,
     clusters: ClusterCosts {

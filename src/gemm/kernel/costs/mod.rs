@@ -137,6 +137,8 @@ pub struct SharedCosts {
     /// The same of the L2's time, by the part that is fetched of such operands.
     #[serde(default)]
     pub l2_off_sectors: f64,
+    /// How much more `crowd` counts, as a part, where a matrix has a single row or column of tiles, which share one operand alone.
+    pub single_line: f64,
     /// Of arithmetic, memory and L2, the part of the shorter times that is not hidden behind the longest.
     pub exposed: f64,
     /// Where blocks do not come in waves: the part of the time of a block alone, beyond its time beside others, that the end of a launch
@@ -419,6 +421,7 @@ impl Costs {
                 ("off_sectors", shared.off_sectors),
                 ("uneven", shared.uneven),
                 ("l2_off_sectors", shared.l2_off_sectors),
+                ("single_line", shared.single_line),
                 ("exposed", shared.exposed),
                 ("tail", shared.tail),
                 ("finish", stream_k.finish),

@@ -46,6 +46,7 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
         off_sectors,
         uneven,
         l2_off_sectors,
+        single_line,
         exposed,
         tail,
         clusters: ClusterCosts {
@@ -88,6 +89,7 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
     off_sectors: {off_sectors:?},
     uneven: {uneven:?},
     l2_off_sectors: {l2_off_sectors:?},
+    single_line: {single_line:?},
     exposed: {exposed:?},
     tail: {tail:?},
     clusters: ClusterCosts {{
