@@ -1032,27 +1032,53 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
     const STREAMS: usize = 4;
     let streams = [(); STREAMS].map(|()| stream.context().new_stream().unwrap());
     for spec in chosen_kernels().filter(|spec| spec.split_k == SplitK::StreamK) {
-        let (bm, bn) = (spec.tile.bm as usize, spec.tile.bn as usize);
-        let (m, n, k) = (3 * bm - 3, 2 * bn + 4, 1000);
+        match spec.dtype {
+            DType::F32 => pieces_come_together::<f32>(&stream, &streams, spec, &device),
+            DType::F16 => pieces_come_together::<f16>(&stream, &streams, spec, &device),
+            DType::BF16 => pieces_come_together::<bf16>(&stream, &streams, spec, &device),
+            other => panic!("{} has a type that is not tested here: {other}", spec.name),
+        }
+    }
+}
+
+/// The same of one kernel, in every layout that it takes.
+fn pieces_come_together<T: Element>(
+    stream: &Arc<CudaStream>,
+    streams: &[Arc<CudaStream>],
+    spec: &'static KernelSpec,
+    device: &DeviceInfo,
+) {
+    let (bm, bn) = (spec.tile.bm as usize, spec.tile.bn as usize);
+    // Rows of a multiple of eight elements, as TMA takes them.
+    let (m, n, k) = (3 * bm - 8, 2 * bn + 8, 1000);
+    let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
+    let mut ran = 0;
+    for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
+        let mut problem = GemmProblem::new(m, n, k, a, b);
+        problem.types = ElementTypes::all_of(spec.dtype);
+        if spec.refusal(&problem, device).is_some() {
+            continue;
+        }
         let case = Case {
-            problem: GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k)),
+            problem,
             offset: 0,
             alpha: 1.0,
             beta: 0.0,
         };
-        if spec.refusal(&case.problem, &device).is_some() {
-            continue;
-        }
-        let prepared = Prepared::<f32>::new(&stream, case, 7);
-        for plan in Plan::variants(spec, &case.problem.folded().unwrap(), &device, Costs::built_in(&device))
+        let prepared = Prepared::<T>::new(stream, case, 7);
+        for plan in Plan::variants(spec, &problem.folded().unwrap(), device, Costs::built_in(device))
             .filter(|plan| plan.stream_k().is_some())
         {
-            let poison = vec![f32::NAN; prepared.d_len];
-            let mut lanes = streams.each_ref().map(|lane| (lane, lane.clone_htod(&poison).unwrap()));
-            let queue = |lane: &Arc<CudaStream>, d: &CudaSlice<f32>| {
+            ran += 1;
+            let poison = vec![T::from_f64(f64::NAN); prepared.d_len];
+            let mut lanes: Vec<_> = streams
+                .iter()
+                .map(|lane| (lane, lane.clone_htod(&poison).unwrap()))
+                .collect();
+            let queue = |lane: &Arc<CudaStream>, d: &CudaSlice<T>| {
                 let at = Addresses::new(Operands {
-                    a: prepared.a.address(&stream),
-                    b: prepared.b.address(&stream),
+                    a: prepared.a.address(stream),
+                    b: prepared.b.address(stream),
                     d: d.device_ptr(lane).0,
                     ..Operands::default()
                 });
@@ -1086,6 +1112,11 @@ fn pieces_of_tiles_come_together_beside_other_launches_and_in_graphs() {
             }
         }
     }
+    let runs_here = spec
+        .needs
+        .only_capability
+        .is_none_or(|only| only == device.code_capability);
+    assert!(ran > 0 || !runs_here, "no stream-K of {} was tested", spec.name);
 }
 
 /// What is planted among ordinary numbers: what is not finite, what TF32 rounds to an infinity, and what makes NaN of one.

@@ -12,10 +12,11 @@ use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::operands::Operands;
-use candle_sgemm::gemm::{GemmProblem, OperandLayout, Plan, Precision, TABLE};
+use candle_sgemm::gemm::{DType, ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use common::{in_a_fresh_process, rng, stream_or_skip, uniform};
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
 use cudarc::driver::{result, CudaSlice, CudaStream, DevicePtr};
+use half::bf16;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
@@ -25,8 +26,9 @@ const C0: f64 = 4.0;
 /// A strict product of x (m × k) and the transpose of a weight (n × k), and what it must come to.
 struct Product {
     problem: GemmProblem,
-    a: CudaSlice<f32>,
-    b: CudaSlice<f32>,
+    /// The bytes of A and B.
+    a: CudaSlice<u8>,
+    b: CudaSlice<u8>,
     d: CudaSlice<f32>,
     /// The place, the value and the error bound of some elements.
     expected: Vec<(usize, f64, f64)>,
@@ -34,9 +36,18 @@ struct Product {
 
 impl Product {
     fn new(stream: &Arc<CudaStream>, m: usize, n: usize, k: usize) -> Self {
+        Self::of(stream, DType::F32, m, n, k)
+    }
+
+    /// Of factors of this type, FP32 or BF16; the result is FP32.
+    fn of(stream: &Arc<CudaStream>, factors: DType, m: usize, n: usize, k: usize) -> Self {
         const CHECKED: usize = 500;
         let mut rng = rng((m * n + k) as u64);
-        let mut random = |count: usize| (0..count).map(|_| uniform(&mut rng) as f32).collect::<Vec<_>>();
+        let rounded = |x: f64| match factors {
+            DType::F32 => x as f32,
+            _ => bf16::from_f64(x).to_f32(),
+        };
+        let mut random = |count: usize| (0..count).map(|_| rounded(uniform(&mut rng))).collect::<Vec<_>>();
         let (a, b) = (random(m * k), random(n * k));
         let elements = (0..m * n).step_by((m * n / CHECKED).max(1) | 1);
         let expected = elements.map(|at| {
@@ -47,12 +58,23 @@ impl Product {
         });
         let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
         problem.precision = Precision::Fp32Strict;
+        problem.types = ElementTypes {
+            a: factors,
+            b: factors,
+            ..problem.types
+        };
+        let bytes = |numbers: &[f32]| -> Vec<u8> {
+            match factors {
+                DType::F32 => numbers.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+                _ => numbers.iter().flat_map(|&x| bf16::from_f32(x).to_ne_bytes()).collect(),
+            }
+        };
         Product {
             problem,
             expected: expected.collect(),
             d: stream.clone_htod(&vec![f32::NAN; m * n]).unwrap(),
-            a: stream.clone_htod(&a).unwrap(),
-            b: stream.clone_htod(&b).unwrap(),
+            a: stream.clone_htod(&bytes(&a)).unwrap(),
+            b: stream.clone_htod(&bytes(&b)).unwrap(),
         }
     }
 
@@ -357,18 +379,28 @@ fn blocks_that_wait_come_to_an_end_on_few_multiprocessors() {
     on_a_fresh_gpu("blocks_that_wait_come_to_an_end_on_few_multiprocessors", |stream| {
         const STREAMS: usize = 3;
         let device = *CurrentContext::get().unwrap().info();
-        let mut product = Product::new(&stream, 391, 644, 1000);
-        let plans = waiting_plans(&product, &device);
-        assert!(!plans.is_empty() || device.code_capability != 90);
+        let mut products = [DType::F32, DType::BF16].map(|factors| Product::of(&stream, factors, 391, 644, 1000));
+        let plans: Vec<Vec<Plan>> = products.iter().map(|product| waiting_plans(product, &device)).collect();
+        assert!(plans.iter().all(|plans| !plans.is_empty()) || device.code_capability != 90);
         stream.synchronize().unwrap();
         let Some(few) = GreenContext::new(8) else {
             println!("skipped: the driver makes no context of few multiprocessors");
             return;
         };
         let lanes: Vec<sys::CUstream> = (0..STREAMS).map(|_| few.stream()).collect();
-        let ds: Vec<CudaSlice<f32>> = lanes.iter().map(|_| product.d.try_clone().unwrap()).collect();
+        let mut ds: Vec<CudaSlice<f32>> = lanes.iter().map(|_| products[0].d.try_clone().unwrap()).collect();
         stream.synchronize().unwrap();
-        for plan in &plans {
+        for (at, plan) in plans
+            .iter()
+            .enumerate()
+            .flat_map(|(at, plans)| plans.iter().map(move |plan| (at, plan)))
+        {
+            let product = &mut products[at];
+            let poison = vec![f32::NAN; product.problem.m * product.problem.n];
+            for d in &mut ds {
+                stream.memcpy_htod(&poison, d).unwrap();
+            }
+            stream.synchronize().unwrap();
             few.current();
             for _ in 0..20 {
                 for (lane, d) in lanes.iter().zip(&ds) {
@@ -387,7 +419,7 @@ fn blocks_that_wait_come_to_an_end_on_few_multiprocessors() {
                 product.check(&stream, &format!("on few multiprocessors, {plan}"));
             }
         }
-        println!("{} plans come to an end", plans.len());
+        println!("{} plans come to an end", plans.iter().flatten().count());
         // Leaving the process frees the context and its streams.
     });
 }

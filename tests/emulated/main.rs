@@ -411,7 +411,15 @@ fn clusters_share_units_by_ranges_of_k() {
                 sm_count: 2 * rng.random_range(2..=5),
                 ..Target::Hopper.device()
             };
-            let problem = units_of_clusters(spec, rng, units, [0, 7]).folded().expect("a product");
+            let mut problem = units_of_clusters(spec, rng, units, [0, 7]);
+            if units[0] * units[1] <= 2 && rng.random() {
+                let GemmProblem { m, n, k, .. } = problem;
+                problem.batch_dims = [1, 1, 1, 2];
+                problem.a = problem.a.with_batch_strides([0, 0, 0, (m * k) as i64]);
+                problem.b = problem.b.with_batch_strides([0, 0, 0, (k * n) as i64]);
+                problem.d = problem.d.with_batch_strides([0, 0, 0, (m * n) as i64]);
+            }
+            let problem = problem.folded().expect("a product");
             let plans = Plan::variants(spec, &problem, &device, Costs::built_in(&device));
             for mut plan in plans {
                 let Some(way) = plan.stream_k() else {
