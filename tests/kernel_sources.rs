@@ -79,8 +79,8 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "FFMA_UNALIGNED(NAME, BLOCKS, BM, BN, BK, WM, WN, TM, TN, STAGES)",
-        of: "ffma_gemm::Unaligned<BM, BN, BK, WM, WN, TM, TN, STAGES>",
+        made_by: "FFMA_UNALIGNED(NAME, BLOCKS, BM, BN, BK, WM, WN, TM, TN, STAGES, ROLLED)",
+        of: "ffma_gemm::Unaligned<BM, BN, BK, WM, WN, TM, TN, STAGES, ROLLED>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
             ("stages", "STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
@@ -148,6 +148,14 @@ const FAMILIES: &[Family] = &[
         says: whole_tiles!(
             "true", "B_TRANSPOSED", ("wm", "C::kWarpM"), ("wn", "C::kWarpN"), ("tm", "C::TM"), ("tn", "C::TN"),
             ("stages", "STAGES"), ("partial_sums", "C::kWarps / C::kGroupWarps"), ("threads", "C::kThreads"),
+        ),
+    },
+    Family {
+        made_by: "FFMA_DIRECT_TN(NAME, BLOCKS, BM, BN, WM, WN, TM, TN, STAGES)",
+        of: "ffma_gemm::DirectTN<BM, BN, WM, WN, TM, TN, STAGES>",
+        says: whole_tiles!(
+            "false", "false", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
+            ("stages", "STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
         ),
     },
     Family {

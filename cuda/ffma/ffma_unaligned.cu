@@ -23,6 +23,11 @@
 //     starts. Columns of four are ThreadTile::quad(), which keeps accumulators and operands in different banks of registers: stored as
 //     rows of four, 500 to 660 of the 1024 FFMA conflicted, now 140 to 180.
 //
+// These loops are 20 KB long, and a block whose k is short goes through them once or twice, beside its start and its end: for k = 56 there is
+// no instruction to issue in 28 % of a scheduler's cycles (6 % for k = 534; Nsight Compute, H200). So 64 × 128 and 128 × 64 are there a
+// second time (…_short_k), with a portion in two rounds of a loop half as long: 5 % more instructions, and up to a tenth less time below
+// k = 100.
+//
 // For 64 × 128 that is about 1200 instructions for 1024 FFMA. Three stages are better than four: two portions ahead are enough, and a
 // block starts to multiply earlier (four: 4 % slower).
 //
@@ -32,9 +37,7 @@
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
 #include "../scheduler/tiles.cuh"
-#include "lanes.cuh"
-#include "store_sums.cuh"
-#include "thread_tile.cuh"
+#include "store_columns.cuh"
 
 namespace ffma_gemm {
 
@@ -96,6 +99,13 @@ struct WordCopies {
         }
     }
 
+    // How far the copies of one of PARTS equal parts are from those of the part before, in the panel and in rows. Where those are added to
+    // `panel` and taken from `rows`, a part starts like the first.
+    template <int PARTS>
+    static __device__ __forceinline__ constexpr uint32_t places_of_part() { return kGroups / PARTS * kNextPlace; }
+    template <int PARTS>
+    static __device__ __forceinline__ constexpr int rows_of_part() { return ALONG_K ? kGroups / PARTS * kRowsAtOnce : 0; }
+
     // Starts all copies of a portion that has `k_left` steps before its slice ends, or whose operand has gaps.
     __device__ __forceinline__ void start_guarded(uint32_t panel, int k_left) const {
         const float* from = next;
@@ -113,14 +123,13 @@ struct WordCopies {
     }
 };
 
-// A block's tile: BM × BN in portions of BK along k, WM × WN of it a warp and TM × TN a thread.
-template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
+// A block's tile: BM × BN in portions of BK along k, WM × WN of it a warp and TM × TN a thread. ROLLED: a portion's two parts are rounds of
+// a loop.
+template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, bool ROLLED>
 struct Unaligned {
-    static constexpr int kLanesM = WM / TM, kLanesN = WN / TN;
-    using Thread = ThreadTile<kLanesM, kLanesN, TM, TN>;
-    using LaneGrid = Lanes<kLanesM, kLanesN>;
-    static constexpr int kWarpsN = BN / WN, kWarps = BM / WM * kWarpsN, kThreads = kWarps * kWarp;
-    static_assert(BM % WM == 0 && BN % WN == 0 && kLanesM * kLanesN == kWarp, "warp tiles fill the block's, and lanes the warp's");
+    using Store = ColumnStore<BM, BN, WM, WN, TM, TN>;
+    using Thread = typename Store::Thread;
+    static constexpr int kThreads = Store::kThreads;
     static_assert(STAGES >= 2, "one stage is read while another is filled");
 
     // A portion's copies start in parts. Each part costs three instructions that wait for the reads of shared memory before it.
@@ -129,7 +138,6 @@ struct Unaligned {
 
     // Rows of k are padded by a vector: words that are transposed land four banks apart.
     static constexpr int kPitchA = BM + kVector, kPitchB = BN + kVector;
-    static constexpr int kPitchSum = BN + 1;   // where the epilogue walks the whole tile
     using A = Pitched<kPitchA>;
     using B = Pitched<kPitchB>;
 
@@ -138,8 +146,7 @@ struct Unaligned {
     };
     union Shared {
         Stage stages[STAGES];
-        float4 out[kWarps][kLanesM * WN];
-        float sums[BM * kPitchSum];
+        typename Store::Room room;
     };
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
@@ -147,8 +154,7 @@ struct Unaligned {
         Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
         const WorkUnit work = work_unit<BM, BN>(args, TileGrid::of<BM, BN>(args), blockIdx.x);
         const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-        const int row = warp / kWarpsN * WM + LaneGrid::m(lane) * kVector;
-        const int col = warp % kWarpsN * WN + LaneGrid::n(lane) * kVector;
+        const int row = Store::first_row(warp, lane), col = Store::first_col(warp, lane);
         const Source a = Source::of_a(args, work.batch), b = Source::of_b(args, work.batch);
         // Each of the four layouts has a main loop, and an end, of its own, or else accumulators would have to be moved.
         with_layout(a, [&](auto a_along_k) {
@@ -156,8 +162,7 @@ struct Unaligned {
                 Thread tile;
                 tile.clear();
                 multiply<a_along_k.value, b_along_k.value>(tile, args, work, a, b, shared, row, col);
-                if (is_plain(args)) store_columns(tile, args, work, shared.out[warp], warp, lane);
-                else store_with_epilogue(tile, args, work, shared.sums, row, col);
+                Store::store(tile, args, work, shared.room, warp, lane);
             });
         });
     }
@@ -216,6 +221,48 @@ private:
         __syncthreads();   // everybody's part of the first portion has arrived
         const Stage* stage = shared.stages;
         tile.template load<A, B>(0, stage->a + row, stage->b + col, 0);
+        if constexpr (ROLLED) {
+            static_assert(kParts == 2, "a portion begins with one round and ends with the other");
+            const float *from_a = stage->a + row, *from_b = stage->b + col;
+            uint32_t to_a = 0, to_b = 0;   // the panels of A and B, moved on by a part
+            bool second = false;
+            // Steps past the end are zeros, and the last portion has one part where that is enough.
+#pragma unroll 1
+            for (int parts = (work.k_end - work.k_begin - 1) / kStepsOfPart + 1; parts > 0; --parts) {
+                if (!second) {
+                    begin_portion();
+                    to_a = filled;
+                    to_b = filled + kBehind;
+                }
+                a.template start<kParts>(to_a, 0, rows_a);
+                b.template start<kParts>(to_b, 0, rows_b);
+#pragma unroll
+                for (int s = 0; s < kStepsOfPart - 1; ++s) {
+                    tile.template load<A, B>((s + 1) % 2, from_a, from_b, s + 1);
+                    tile.multiply(s % 2);
+                }
+                if (second) {
+                    end_portion();
+                    ptx::cp_async_wait<STAGES - 2>();
+                    __syncthreads();   // as below
+                    stage = stage == shared.stages + STAGES - 1 ? shared.stages : stage + 1;
+                    from_a = stage->a + row;
+                    from_b = stage->b + col;
+                } else {
+                    to_a += a.template places_of_part<kParts>();
+                    to_b += b.template places_of_part<kParts>();
+                    rows_a -= a.template rows_of_part<kParts>();
+                    rows_b -= b.template rows_of_part<kParts>();
+                    from_a += kStepsOfPart * kPitchA;
+                    from_b += kStepsOfPart * kPitchB;
+                }
+                second = !second;
+                tile.template load<A, B>(kStepsOfPart % 2, from_a, from_b, 0);
+                tile.multiply((kStepsOfPart - 1) % 2);
+            }
+            __syncthreads();   // nobody reads the ring any more, and past the end nothing was copied
+            return;
+        }
         int left = work.k_end - work.k_begin;
 #pragma unroll 1
         for (; left > kHalf; left -= BK) {
@@ -249,73 +296,11 @@ private:
         }
         __syncthreads();   // nobody reads the ring any more, and past the end nothing was copied
     }
-
-    static __device__ __forceinline__ bool is_plain(const GemmArgs& args) {
-        return args.split_k == 1 && args.activation == kIdentity && Scalars(args).beta == 0.0f && args.bias == nullptr &&
-               args.residual.data == nullptr;
-    }
-
-    // Where column c of lanes m lies in `out`: moved within its four, so that any eight lanes that write 16 bytes at a time, some of them to
-    // every fourth column and some at other m, and any eight that read neighbouring columns, use all banks.
-    static __device__ __forceinline__ constexpr int place(int m, int c) {
-        constexpr int kTurn = kLanesM == 4 || kLanesM == 16 ? 1 : 2;   // eight lanes are 4 × 2 there, and 2 × 4 else (Lanes)
-        return m * WN + c / kVector * kVector + (c + c / (2 * kVector) + m * kTurn) % kVector;
-    }
-
-    // α·A·B alone, through `out`, which is this warp's: four rows of each piece at a time, which leave the registers as columns of four
-    // (ThreadTile::quad) and are read as such by lanes that have neighbouring columns, and store a row after the other.
-    static __device__ __forceinline__ void store_columns(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float4* out, int warp,
-                                                         int lane) {
-        constexpr int kColumns = WN / kWarp;   // of a lane
-        const Scalars scalars(args);
-        const int first_row = work.row + warp / kWarpsN * WM, first_col = work.col + warp % kWarpsN * WN + lane;
-        const int rows_left = args.m - first_row, cols_left = args.n - first_col;
-        const int64_t stride = args.d.row_stride;
-        float* const d = static_cast<float*>(args.d.data) + batch_offset(args, args.d, work.batch) + first_row * stride + first_col;
-        float* to = d;   // rows are stored in their order
-        const int m = LaneGrid::m(lane), n = LaneGrid::n(lane) * kVector;
-#pragma unroll
-        for (int i = 0; i < TM; i += kVector) {
-#pragma unroll
-            for (int j = 0; j < TN; ++j) out[place(m, n + Thread::col(j))] = tile.quad(i, j);
-            __syncwarp();
-#pragma unroll
-            for (int r = 0; r < kLanesM; ++r) {
-                float4 quads[kColumns];
-#pragma unroll
-                for (int c = 0; c < kColumns; ++c) quads[c] = out[place(r, c * kWarp + lane)];
-#pragma unroll
-                for (int v = 0; v < kVector; ++v) {
-                    const bool inside = Thread::row(i) + r * kVector + v < rows_left;
-#pragma unroll
-                    for (int c = 0; c < kColumns; ++c) {
-                        const float4& q = quads[c];
-                        const float sum = v == 0 ? q.y : v == 1 ? q.x : v == 2 ? q.w : q.z;   // pairs are swapped in a quad
-                        if (inside && c * kWarp < cols_left) to[c * kWarp] = scalars.scale(sum);
-                    }
-                    to += stride;
-                }
-            }
-            __syncwarp();
-        }
-    }
-
-    // Everything else: all sums of the tile go to shared memory, for one short copy of the epilogue's code.
-    static __device__ __forceinline__ void store_with_epilogue(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float* sums,
-                                                               int row, int col) {
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-            for (int j = 0; j < TN; ++j) sums[(row + Thread::row(i)) * kPitchSum + col + Thread::col(j)] = tile.acc[i][j];
-        wait_for_sums(args);
-        const Epilogue epilogue(args, work.batch);
-        store_sums<BM, BN, kThreads, kPitchSum>(args, work, epilogue, sums);
-    }
 };
 
 }  // namespace ffma_gemm
 
-// NAME, blocks that share a multiprocessor, BM, BN, BK, WM, WN, TM, TN, stages.
+// NAME, blocks that share a multiprocessor, BM, BN, BK, WM, WN, TM, TN, stages, rolled.
 #define FFMA_UNALIGNED(NAME, BLOCKS, ...)                                                                      \
     enum : int { NAME##_shared = sizeof(ffma_gemm::Unaligned<__VA_ARGS__>::Shared) };                          \
     extern "C" __global__ void                                                                                 \
@@ -325,10 +310,12 @@ private:
         ffma_gemm::Unaligned<__VA_ARGS__>::run(args);                                                          \
     }
 
-FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3)
-FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3)
-FFMA_UNALIGNED(ffma_unaligned_64x64, 5, 64, 64, 16, 32, 32, 4, 8, 3)
-FFMA_UNALIGNED(ffma_unaligned_128x32, 4, 128, 32, 16, 32, 32, 4, 8, 3)
-FFMA_UNALIGNED(ffma_unaligned_64x32, 8, 64, 32, 16, 32, 32, 4, 8, 3)
-FFMA_UNALIGNED(ffma_unaligned_32x64, 8, 32, 64, 16, 32, 32, 4, 8, 3)
-FFMA_UNALIGNED(ffma_unaligned_32x32, 16, 32, 32, 16, 32, 32, 4, 8, 3)
+FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3, false)
+FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3, false)
+FFMA_UNALIGNED(ffma_unaligned_64x128_short_k, 4, 64, 128, 16, 32, 64, 8, 8, 3, true)
+FFMA_UNALIGNED(ffma_unaligned_128x64_short_k, 4, 128, 64, 16, 64, 32, 8, 8, 3, true)
+FFMA_UNALIGNED(ffma_unaligned_64x64, 5, 64, 64, 16, 32, 32, 4, 8, 3, false)
+FFMA_UNALIGNED(ffma_unaligned_128x32, 4, 128, 32, 16, 32, 32, 4, 8, 3, false)
+FFMA_UNALIGNED(ffma_unaligned_64x32, 8, 64, 32, 16, 32, 32, 4, 8, 3, false)
+FFMA_UNALIGNED(ffma_unaligned_32x64, 8, 32, 64, 16, 32, 32, 4, 8, 3, false)
+FFMA_UNALIGNED(ffma_unaligned_32x32, 16, 32, 32, 16, 32, 32, 4, 8, 3, false)

@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 29] = [
+const FAMILIES: [Family; 30] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -62,6 +62,11 @@ const FAMILIES: [Family; 29] = [
         "FFMA, direct",
         Target::Hopper,
         &["ffma_direct_128x32_nn_sm90", "ffma_direct_128x64_nt_sm90"],
+    ),
+    (
+        "FFMA, direct, no transposition",
+        Target::Hopper,
+        &["ffma_direct_64x64_tn_sm90"],
     ),
     (
         "FFMA, pipelined",

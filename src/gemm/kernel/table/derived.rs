@@ -247,6 +247,13 @@ pub(super) const fn direct(tile: &Tile, layout: Layout) -> u32 {
     )
 }
 
+/// Both operands along their rows, several blocks a multiprocessor: the ring, whose place the sums take in the end, with their rows padded
+/// by an element; a barrier and a count of readers for each stage.
+pub(super) const fn direct_tn(tile: &Tile) -> u32 {
+    let room = larger(ring(tile, DType::F32), tile.bm * (tile.bn + 1) * FLOAT);
+    padded(padded(room, VECTOR) + tile.stages * (BARRIER + INT), VECTOR)
+}
+
 // ---- wgmma --------------------------------------------------------------------------------------------------------
 
 /// Which operand a kernel reads from registers. The tensor cores read the other from shared memory.

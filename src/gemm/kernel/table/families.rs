@@ -401,6 +401,32 @@ pub(super) const fn direct(
     }
 }
 
+/// One tile a block, several blocks a multiprocessor, on Hopper, for an A along m and a B along n: TMA brings them as they are multiplied.
+pub(super) const fn direct_tn(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+) -> KernelSpec {
+    let tile = tile(block, warp, thread, stages);
+    KernelSpec {
+        name,
+        file: "ffma/ffma_direct_tn_sm90",
+        summary: "FP32 multiply-adds, TMA, no transposition",
+        tile,
+        threads: derived::threads(&tile),
+        dynamic_shared: derived::direct_tn(&tile),
+        parallel_split_k: true,
+        pdl: true,
+        // Eight steps of k of 8 × 8 outputs are a straight line, and sixteen of 4 × 8.
+        halves_end: tile.tm * tile.tn >= 64,
+        tma_boxes: Some(Layout::TN.whole_tiles(&tile, tile.bk)),
+        needs: Layout::TN.needs(),
+        ..FFMA
+    }
+}
+
 /// Sliced-K, one tile a block, on Hopper, for operands that are both contiguous along k: TMA brings them, and they are multiplied
 /// in place.
 pub(super) const fn k_major(

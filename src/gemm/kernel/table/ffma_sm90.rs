@@ -3,7 +3,7 @@
 use super::super::spec::KernelSpec;
 use super::derived::Layout::{NN, NT, TN, TT};
 use super::families::{
-    direct, k_major, k_major_stream_k, sliced_k, sliced_k_words, small_m, specialized, specialized_tma,
+    direct, direct_tn, k_major, k_major_stream_k, sliced_k, sliced_k_words, small_m, specialized, specialized_tma,
     specialized_words,
 };
 
@@ -61,4 +61,9 @@ pub(super) const ROWS: &[KernelSpec] = &[
     direct("ffma_direct_128x32_nn_sm90", NN, [128, 32, 32], [64, 32], [8, 8], 3),
     direct("ffma_direct_128x64_nn_sm90", NN, [128, 64, 32], [64, 32], [8, 8], 2),
     direct("ffma_direct_128x64_nt_sm90", NT, [128, 64, 32], [64, 32], [8, 8], 2),
+
+    // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
+    direct_tn("ffma_direct_64x128_tn_sm90", [64, 128, 16], [32, 64], [8, 8], 4),
+    direct_tn("ffma_direct_128x64_tn_sm90", [128, 64, 16], [64, 32], [8, 8], 4),
+    direct_tn("ffma_direct_64x64_tn_sm90",  [64, 64, 16],  [32, 32], [4, 8], 4),
 ];

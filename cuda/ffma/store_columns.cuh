@@ -1,0 +1,103 @@
+// The end of a tile whose sums lie in registers as columns of four (ThreadTile::quad): they pass through shared memory, and leave it row by
+// row, 128 neighbouring bytes at once wherever a row of D starts.
+#pragma once
+
+#include "../epilogue/epilogue.cuh"
+#include "lanes.cuh"
+#include "store_sums.cuh"
+#include "thread_tile.cuh"
+
+namespace ffma_gemm {
+
+// A block's tile: BM × BN, WM × WN of it a warp and TM × TN a thread.
+template <int BM, int BN, int WM, int WN, int TM, int TN>
+struct ColumnStore {
+    static constexpr int kLanesM = WM / TM, kLanesN = WN / TN;
+    using Thread = ThreadTile<kLanesM, kLanesN, TM, TN>;
+    using LaneGrid = Lanes<kLanesM, kLanesN>;
+    static constexpr int kWarpsN = BN / WN, kWarps = BM / WM * kWarpsN, kThreads = kWarps * kWarp;
+    static constexpr int kPitchSum = BN + 1;   // where the epilogue walks the whole tile
+    static_assert(BM % WM == 0 && BN % WN == 0 && kLanesM * kLanesN == kWarp, "warp tiles fill the block's, and lanes the warp's");
+
+    // Shared memory for the sums.
+    union Room {
+        float4 out[kWarps][kLanesM * WN];
+        float sums[BM * kPitchSum];
+    };
+
+    // A thread's first output in the tile.
+    static __device__ __forceinline__ int first_row(int warp, int lane) { return warp / kWarpsN * WM + LaneGrid::m(lane) * kVector; }
+    static __device__ __forceinline__ int first_col(int warp, int lane) { return warp % kWarpsN * WN + LaneGrid::n(lane) * kVector; }
+
+    // All threads of the block come here, once nobody uses `room` for anything else.
+    static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, const WorkUnit& work, Room& room, int warp,
+                                                 int lane) {
+        if (is_plain(args)) store_columns(tile, args, work, room.out[warp], warp, lane);
+        else store_with_epilogue(tile, args, work, room.sums, first_row(warp, lane), first_col(warp, lane));
+    }
+
+private:
+    static __device__ __forceinline__ bool is_plain(const GemmArgs& args) {
+        return args.split_k == 1 && args.activation == kIdentity && Scalars(args).beta == 0.0f && args.bias == nullptr &&
+               args.residual.data == nullptr;
+    }
+
+    // Where column c of lanes m lies in `out`: moved within its four, so that any eight lanes that write 16 bytes at a time, some of them to
+    // every fourth column and some at other m, and any eight that read neighbouring columns, use all banks.
+    static __device__ __forceinline__ constexpr int place(int m, int c) {
+        constexpr int kTurn = kLanesM == 4 || kLanesM == 16 ? 1 : 2;   // eight lanes are 4 × 2 there, and 2 × 4 else (Lanes)
+        return m * WN + c / kVector * kVector + (c + c / (2 * kVector) + m * kTurn) % kVector;
+    }
+
+    // α·A·B alone, through `out`, which is this warp's: four rows of each piece at a time, which leave the registers as columns of four
+    // (ThreadTile::quad) and are read as such by lanes that have neighbouring columns, and store a row after the other.
+    static __device__ __forceinline__ void store_columns(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float4* out, int warp,
+                                                         int lane) {
+        constexpr int kColumns = WN / kWarp;   // of a lane
+        const Scalars scalars(args);
+        const int first_row = work.row + warp / kWarpsN * WM, first_col = work.col + warp % kWarpsN * WN + lane;
+        const int rows_left = args.m - first_row, cols_left = args.n - first_col;
+        const int64_t stride = args.d.row_stride;
+        float* const d = static_cast<float*>(args.d.data) + batch_offset(args, args.d, work.batch) + first_row * stride + first_col;
+        float* to = d;   // rows are stored in their order
+        const int m = LaneGrid::m(lane), n = LaneGrid::n(lane) * kVector;
+#pragma unroll
+        for (int i = 0; i < TM; i += kVector) {
+#pragma unroll
+            for (int j = 0; j < TN; ++j) out[place(m, n + Thread::col(j))] = tile.quad(i, j);
+            __syncwarp();
+#pragma unroll
+            for (int r = 0; r < kLanesM; ++r) {
+                float4 quads[kColumns];
+#pragma unroll
+                for (int c = 0; c < kColumns; ++c) quads[c] = out[place(r, c * kWarp + lane)];
+#pragma unroll
+                for (int v = 0; v < kVector; ++v) {
+                    const bool inside = Thread::row(i) + r * kVector + v < rows_left;
+#pragma unroll
+                    for (int c = 0; c < kColumns; ++c) {
+                        const float4& q = quads[c];
+                        const float sum = v == 0 ? q.y : v == 1 ? q.x : v == 2 ? q.w : q.z;   // pairs are swapped in a quad
+                        if (inside && c * kWarp < cols_left) to[c * kWarp] = scalars.scale(sum);
+                    }
+                    to += stride;
+                }
+            }
+            __syncwarp();
+        }
+    }
+
+    // Everything else: all sums of the tile go to shared memory, for one short copy of the epilogue's code.
+    static __device__ __forceinline__ void store_with_epilogue(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float* sums,
+                                                               int row, int col) {
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TN; ++j) sums[(row + Thread::row(i)) * kPitchSum + col + Thread::col(j)] = tile.acc[i][j];
+        wait_for_sums(args);
+        const Epilogue epilogue(args, work.batch);
+        store_sums<BM, BN, kThreads, kPitchSum>(args, work, epilogue, sums);
+    }
+};
+
+}  // namespace ffma_gemm
