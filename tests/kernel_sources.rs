@@ -188,6 +188,22 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "GEMV_SHORT(NAME, M, EACH)",
+        of: "gemv::Short<gemv::Floats, M, EACH>",
+        says: &[
+            ("fused", "false"), ("bm", "M"), ("bn", "C::kLines"), ("bk", "C::BK"), ("threads", "C::kThreads"), ("partial_sums", "C::kLanes"),
+            ("most_rows", "M"), ("most_cols", "0"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
+        made_by: "GEMV_SHORT_HALF_OF(NAME, TYPE, M, EACH)",
+        of: "gemv::Short<gemv::Halves<TYPE>, M, EACH>",
+        says: &[
+            ("fused", "false"), ("bm", "M"), ("bn", "C::kLines"), ("bk", "C::BK"), ("threads", "C::kThreads"), ("partial_sums", "C::kLanes"),
+            ("most_rows", "M"), ("most_cols", "0"), ("b_along_k", "true"),
+        ],
+    },
+    Family {
         made_by: "GEMV_FUSED_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS)",
         of: "void",
         says: &[

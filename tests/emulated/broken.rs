@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 30] = [
+const FAMILIES: [Family; 31] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -111,6 +111,7 @@ const FAMILIES: [Family; 30] = [
             "gemv_dot_m1",
             "gemv_dot_n4",
             "gemv_dot_m8_deep",
+            "gemv_short_m2",
             "gemv_axpy_m2",
             "gemv_axpy_n1",
             "gemv_panel_n16",
@@ -128,6 +129,11 @@ const FAMILIES: [Family; 30] = [
         &["gemv_fused_dot_m2", "gemv_fused_m1_k1024"],
     ),
     ("few rows", Target::Hopper, &["few_rows_16x8", "few_rows_16x12"]),
+    (
+        "few rows past short lines, 16 bits",
+        Target::Hopper,
+        &["gemv_short_bf16_m1", "gemv_short_f16_m4"],
+    ),
     (
         "mma.sync",
         Target::Ampere,

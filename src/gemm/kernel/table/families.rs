@@ -548,6 +548,19 @@ pub(super) const fn dot_rows(name: &'static str, [bm, bn, bk]: [u32; 3], warps: 
     }
 }
 
+/// At most BM rows of A; B is stored transposed, and eight lanes share a short k: a block has four warps and BN lines of B, 128 of k in a
+/// turn.
+pub(super) const fn short_rows(name: &'static str, [bm, bn]: [u32; 2]) -> KernelSpec {
+    const LANES: u32 = 8;
+    const WARPS: u32 = 4;
+    KernelSpec {
+        file: "gemv/gemv_short",
+        summary: "streams lines of B whose k is short past a few rows of A",
+        partial_sums: LANES,
+        ..dot_rows(name, [bm, bn, 128], WARPS)
+    }
+}
+
 /// One matrix, at most BM rows of A; B is stored transposed, and blocks that stay stream it in groups of BN lines, BK of k at a time. Tile
 /// `[BM, BN, BK]`, then warps and blocks a multiprocessor.
 pub(super) const fn stream(

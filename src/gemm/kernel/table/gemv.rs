@@ -1,7 +1,7 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, stream};
+use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, short_rows, stream};
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
 use crate::gemm::operands::DType::F32;
 
@@ -19,6 +19,11 @@ pub(super) const ROWS: &[KernelSpec] = &[
     dot_cols("gemv_dot_n4",       [4, 4, 1024],  4),
     dot_cols("gemv_dot_n8",       [4, 8, 1024],  4),
     dot_cols("gemv_panel_n16",    [32, 16, 512], 16),
+
+    // name, [BM, BN]
+    short_rows("gemv_short_m1", [1, 32]),
+    short_rows("gemv_short_m2", [2, 32]),
+    short_rows("gemv_short_m4", [4, 32]),
 
     // name, [BM, BN], warps
     axpy_rows("gemv_axpy_m1",     [1, 32],  16),

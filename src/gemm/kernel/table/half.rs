@@ -232,6 +232,19 @@ const fn fused(
     families::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
 }
 
+/// Few rows past lines of B whose k is short, by multiply-adds: rows, and lines of B of a block.
+const fn short(name: &'static str, costs: &'static str, dtype: DType, [rows, lines]: [u32; 2]) -> KernelSpec {
+    let of = families::short_rows(name, [rows, lines]);
+    KernelSpec {
+        file: "gemv/gemv_short_half",
+        summary: "streams lines of B whose k is short past a few rows of A, 16 bits",
+        costs_of: half(name, costs, dtype, [rows, lines, 1], of.threads).costs_of,
+        dtype,
+        arithmetic: Arithmetic::Half,
+        ..of
+    }
+}
+
 /// Sums of at most BK products, straight from memory, by multiply-adds.
 const fn few_k(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], rows: u32) -> KernelSpec {
     let of = families::few_k(name, block, rows);
@@ -425,6 +438,9 @@ both! { F16, BF16,
     axpy_cols("thin_axpy", "64x8", [64, 8, 128], [1, 8]),
     axpy_cols("thin_axpy", "256x8", [256, 8, 16], [4, 1]),
     // tile, most of k, rows of a thread
+    short("gemv_short", "m1", [1, 64]),
+    short("gemv_short", "m2", [2, 64]),
+    short("gemv_short", "m4", [4, 32]),
     few_k("few_k", "128x8", [128, 8, 16], 4),
     few_k("few_k", "16x64", [16, 64, 16], 4),
     few_k("few_k", "512x1", [512, 1, 16], 2),
