@@ -192,7 +192,7 @@ const FAMILIES: &[Family] = &[
         of: "gemv::Short<gemv::Floats, M, EACH>",
         says: &[
             ("fused", "false"), ("bm", "M"), ("bn", "C::kLines"), ("bk", "C::BK"), ("threads", "C::kThreads"), ("partial_sums", "C::kLanes"),
-            ("most_rows", "M"), ("most_cols", "0"), ("b_along_k", "true"),
+            ("most_rows", "M"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
     },
     Family {
@@ -200,7 +200,7 @@ const FAMILIES: &[Family] = &[
         of: "gemv::Short<gemv::Halves<TYPE>, M, EACH>",
         says: &[
             ("fused", "false"), ("bm", "M"), ("bn", "C::kLines"), ("bk", "C::BK"), ("threads", "C::kThreads"), ("partial_sums", "C::kLanes"),
-            ("most_rows", "M"), ("most_cols", "0"), ("b_along_k", "true"),
+            ("most_rows", "M"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
     },
     Family {

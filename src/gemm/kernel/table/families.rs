@@ -549,15 +549,20 @@ pub(super) const fn dot_rows(name: &'static str, [bm, bn, bk]: [u32; 3], warps: 
 }
 
 /// At most BM rows of A; B is stored transposed, and eight lanes share a short k: a block has four warps and BN lines of B, 128 of k in a
-/// turn.
+/// turn. An A across k would be read element by element, which takes longer than such products.
 pub(super) const fn short_rows(name: &'static str, [bm, bn]: [u32; 2]) -> KernelSpec {
     const LANES: u32 = 8;
     const WARPS: u32 = 4;
+    let row = dot_rows(name, [bm, bn, 128], WARPS);
     KernelSpec {
         file: "gemv/gemv_short",
         summary: "streams lines of B whose k is short past a few rows of A",
         partial_sums: LANES,
-        ..dot_rows(name, [bm, bn, 128], WARPS)
+        needs: Needs {
+            a: ALONG_ROWS,
+            ..row.needs
+        },
+        ..row
     }
 }
 
