@@ -84,6 +84,7 @@ const FAMILIES: &[Family] = &[
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
             ("stages", "STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+            ("halves_end", "2 * C::kHalf == BK"),
         ],
     },
     Family {
@@ -155,7 +156,7 @@ const FAMILIES: &[Family] = &[
         of: "ffma_gemm::DirectTN<BM, BN, WM, WN, TM, TN, STAGES>",
         says: whole_tiles!(
             "false", "false", ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
-            ("stages", "STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+            ("stages", "STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"), ("halves_end", "C::kParts == 2"),
         ),
     },
     Family {
@@ -364,6 +365,7 @@ fn facts(spec: &KernelSpec) -> BTreeMap<&'static str, u32> {
         ("most_cols", needs.max_n),
         ("most_k", needs.max_k),
         ("fused", spec.fused.into()),
+        ("halves_end", spec.halves_end.into()),
     ]);
     // Whether an operand runs along its rows, if the kernel takes one order only.
     let along_rows = |takes: &[Access]| {
@@ -527,6 +529,7 @@ fn rows_say_what_their_sources_say() {
         assert!(all || rung, "{}: nothing to compare with", spec.name);
         let sums = spec.partial_sums == 1 || has("partial_sums") || spec.name.starts_with("gemv_");
         assert!(sums, "{}: its partial sums", spec.name);
+        assert!(!spec.halves_end || has("halves_end"), "{}: how it ends", spec.name);
         let boxes = ["a_inner", "a_outer", "b_inner", "b_outer"].into_iter().all(has);
         assert_eq!(boxes, spec.tma_boxes.is_some(), "{}: its boxes", spec.name);
     }

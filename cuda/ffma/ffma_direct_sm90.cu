@@ -26,6 +26,7 @@
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"
 #include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/copies.cuh"
@@ -139,12 +140,6 @@ struct Direct {
         to[3 * kFours] = make_float4(v[0].w, v[1].w, v[2].w, v[3].w);
     }
 
-    // Whether this warp is the last one of the block to have read a stage in this round: then what all warps read there comes
-    // before what it asks for.
-    static __device__ __forceinline__ bool is_last_reader(int& readers) {
-        return ptx::add_in_turn(&readers, 1) % kWarps == kWarps - 1;
-    }
-
     // ---- compute ----
 
     static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
@@ -247,7 +242,7 @@ struct Direct {
                 if (thread == 0 && step + STAGES < steps) source.ask_again(shared, step + STAGES);
             } else if (step + STAGES < steps) {
                 __syncwarp();
-                if (lane == 0 && is_last_reader(shared.readers[stage])) source.ask_again(shared, step + STAGES);
+                if (lane == 0 && is_last_reader<kWarps>(shared.readers[stage])) source.ask_again(shared, step + STAGES);
             }
             if (++stage == STAGES) {
                 stage = 0;

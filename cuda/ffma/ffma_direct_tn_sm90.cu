@@ -23,6 +23,7 @@
 #include <cuda.h>
 
 #include "../pipeline/batch_coordinates.cuh"
+#include "../pipeline/ring.cuh"
 #include "../ptx/barriers.cuh"
 #include "../ptx/copies.cuh"
 #include "../ptx/execution.cuh"
@@ -80,12 +81,6 @@ struct DirectTN {
         }
     };
 
-    // Whether this warp is the last one of the block to have read a stage in this round: then what all warps read there comes
-    // before what it asks for.
-    static __device__ __forceinline__ bool is_last_reader(int& readers) {
-        return ptx::add_in_turn(&readers, 1) % kWarps == kWarps - 1;
-    }
-
     // ---- compute ----
 
     static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
@@ -135,7 +130,7 @@ private:
             if (kParts == 1 || second) {
                 if (step + STAGES < steps) {
                     __syncwarp();
-                    if (lane == 0 && is_last_reader(shared.readers[stage])) {
+                    if (lane == 0 && is_last_reader<kWarps>(shared.readers[stage])) {
                         ptx::fence_async_proxy();   // TMA has to be told of reads through the generic proxy
                         operands.ask(shared, stage, step + STAGES);
                     }

@@ -244,7 +244,7 @@ private:
                 if (second) {
                     end_portion();
                     ptx::cp_async_wait<STAGES - 2>();
-                    __syncthreads();   // as below
+                    __syncthreads();   // the next portion has arrived, and nobody reads this one any more
                     stage = stage == shared.stages + STAGES - 1 ? shared.stages : stage + 1;
                     from_a = stage->a + row;
                     from_b = stage->b + col;

@@ -1,7 +1,7 @@
 // Few rows of A past lines of B whose k is short, in FP32: short.cuh.
 //
 // H200, recording of 1128 drawn products, µs, the fastest of all other kernels and this: NT 30 × 1×476×56 5.8 and 3.2, 10 × 1×3136×64 6.4 and
-// 4.4, 21 × 1×2756×96 12.1 and 8.8, 125 × 1×432×80 12.2 and 9.2. From k of about 500 on others are faster.
+// 4.4, 21 × 1×2756×96 12.1 and 8.8, 125 × 1×432×80 12.2 and 9.2. From k of about 1000 on others are faster.
 #include "../epilogue/epilogue.cuh"
 #include "short.cuh"
 

@@ -43,4 +43,11 @@ __device__ __forceinline__ void release_stage(uint64_t* empty, int lane, int wri
     }
 }
 
+// Without producers a warp that has read a stage asks for its next contents, if it is the last of the block's WARPS to have read it in this
+// round: then what all of them read there comes before what it asks for. `readers` counts over all rounds.
+template <int WARPS>
+__device__ __forceinline__ bool is_last_reader(int& readers) {
+    return ptx::add_in_turn(&readers, 1) % WARPS == WARPS - 1;
+}
+
 #endif  // sm_90

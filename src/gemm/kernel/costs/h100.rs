@@ -2,8 +2,9 @@
 //! drawn FP32 products and 1800 in BF16. Those of the same fit without 200 of each, by which choices among these were judged, are not kept.
 //! `few_k_bf16_` came later, and has an H200's costs, as stream-K of 16-bit products has. 16-bit tiles of 128 rows were fitted on to 1600 more
 //! drawn BF16 products, and `gemm_bf16_sm90_64x112_nt` has the costs of `…_64x96_nt`.
-//! `ffma_unaligned_` began at 0.8 µs of `other_order_us` after that, with all other costs held. `ffma_direct_…_tn_sm90` and
-//! `ffma_unaligned_…_short_k` have an H200's costs, as `gemv_short_` has, but for what depends on memory, which is that of the same tiles of `ffma_unaligned_`.
+//! `ffma_unaligned_` began at 0.8 µs of `other_order_us` after that, with all other costs held. `gemv_short_`,
+//! `ffma_direct_…_tn_sm90` and `ffma_unaligned_…_short_k` have an H200's costs, the latter two but for what depends on memory, which is that
+//! of the same tiles of `ffma_unaligned_`.
 
 use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
