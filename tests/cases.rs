@@ -14,7 +14,7 @@ fn sizes_and_shapes_are_read_and_nonsense_is_named() {
     for wrong in ["", "0", "-1", "512..256", "x..y", "600..700", "99999999999999999999"] {
         assert!(parse_sizes(wrong).is_err(), "{wrong}");
     }
-    assert_eq!(parse_shapes("1x2x3,4x5x6").unwrap(), [[1, 2, 3], [4, 5, 6]]);
+    assert_eq!(parse_shapes("1x2x3,7x4x5x6").unwrap(), [[1, 1, 2, 3], [7, 4, 5, 6]]);
     assert!(parse_shapes("4096x512").unwrap_err().contains("MxNxK"));
     assert_eq!("tn".parse::<Layout>().unwrap(), Layout::TN);
 }

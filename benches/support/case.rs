@@ -69,6 +69,11 @@ impl Case {
         }
     }
 
+    /// The same, so many times in a batch.
+    pub const fn times(self, batch: usize) -> Self {
+        Case { batch, ..self }
+    }
+
     pub const fn square(size: usize, layout: Layout) -> Self {
         Case::new(size, size, size, layout)
     }
@@ -186,19 +191,22 @@ pub fn parse_sizes(text: &str) -> Result<Vec<usize>, String> {
     }
 }
 
-/// `MxNxK`, several with commas.
+/// `MxNxK`, or `BxMxNxK` in a batch, several with commas: batch, m, n and k of each.
 ///
 /// # Errors
 ///
 /// A sentence that quotes what is not a shape.
-pub fn parse_shapes(text: &str) -> Result<Vec<[usize; 3]>, String> {
+pub fn parse_shapes(text: &str) -> Result<Vec<[usize; 4]>, String> {
     text.split(',')
-        .map(|shape| {
-            let sizes = shape.split('x').map(parse_size).collect::<Result<Vec<_>, _>>()?;
-            sizes
-                .try_into()
-                .map_err(|_| format!("'{shape}' is not a shape: write MxNxK, e.g. 4096x512x784"))
-        })
+        .map(
+            |shape| match *shape.split('x').map(parse_size).collect::<Result<Vec<_>, _>>()? {
+                [m, n, k] => Ok([1, m, n, k]),
+                [batch, m, n, k] => Ok([batch, m, n, k]),
+                _ => Err(format!(
+                    "'{shape}' is not a shape: write MxNxK, e.g. 4096x512x784, or BxMxNxK, e.g. 32x128x128x64"
+                )),
+            },
+        )
         .collect()
 }
 

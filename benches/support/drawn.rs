@@ -150,6 +150,22 @@ impl<'a> Room<'a> {
     ///
     /// Of the planner, of CUDA, and with the first element that is wrong, ours or the baseline's.
     pub fn measure(&mut self, drawn: &Drawn, precision: Precision, timing: Timing) -> Result<Measured> {
+        let plan = Plan::new(&drawn.problem(precision), self.gpu.context.info(), self.gpu.costs())?;
+        self.measure_plan(plan, drawn, precision, timing)
+    }
+
+    /// Checks and measures what somebody else chose.
+    ///
+    /// # Errors
+    ///
+    /// As [`Room::measure`].
+    pub fn measure_plan(
+        &mut self,
+        plan: Plan,
+        drawn: &Drawn,
+        precision: Precision,
+        timing: Timing,
+    ) -> Result<Measured> {
         let gpu = self.gpu;
         ensure!(
             drawn.dtype == self.dtype,
@@ -157,7 +173,6 @@ impl<'a> Room<'a> {
             drawn.dtype,
             self.dtype
         );
-        let plan = Plan::new(&drawn.problem(precision), gpu.context.info(), gpu.costs())?;
         let ((storages, available), d) = (place(&self.operands, gpu)?, gpu.address(&self.result));
         let size = self.dtype.size();
         // A lies in front, B behind it, so often that a launch finds none of what the launch before has read.

@@ -65,9 +65,9 @@ impl Subject {
 /// If `asked` is no list of shapes.
 pub fn to_fit(asked: Option<&str>, count: usize, seed: u64, classes: &[Class], dtype: DType) -> Result<Vec<Subject>> {
     let asked = asked.map_or(Ok(Vec::new()), parse_shapes).map_err(anyhow::Error::msg)?;
-    let layer = |[m, n, k]: [usize; 3]| Case {
-        cold: true,
-        ..Case::new(m, n, k, Layout::NT)
+    let layer = |[batch, m, n, k]: [usize; 4]| Case {
+        cold: batch == 1,
+        ..Case::new(m, n, k, Layout::NT).times(batch)
     };
     let mut subjects = Vec::new();
     for shape in asked {

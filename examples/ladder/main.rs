@@ -50,8 +50,8 @@ struct Arguments {
     /// Squares: a range of powers of two (256..8192), or a list (300,1000)
     #[arg(long, default_value = "256..4096", default_value_if("device", "emulated", "64..128"))]
     sizes: String,
-    /// Products of other shapes instead: MxNxK, several with commas
-    #[arg(long, value_name = "MxNxK,…")]
+    /// Products of other shapes instead: MxNxK, or BxMxNxK in a batch, several with commas
+    #[arg(long, value_name = "[Bx]MxNxK,…")]
     shapes: Option<String>,
     /// Only these kernels: names or parts of names, with commas
     #[arg(long, alias = "kernel", value_name = "A,B")]
@@ -68,12 +68,13 @@ struct Arguments {
     /// Scales what D held before
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     beta: f32,
-    /// Measure the planner's choice on the shapes of networks, or on those of --shapes with weights that are not in the L2,
+    /// Measure the planner's choice on the shapes of networks, or on those of --shapes, with weights that are not in the L2,
     /// instead of every kernel on squares
     #[arg(long)]
     grid: bool,
-    /// With --grid: measure everything that the planner considers, and how well it predicts and chooses
-    #[arg(long, requires = "grid")]
+    /// With --grid: measure everything that the planner considers, and how well it predicts and chooses. With --random: tell
+    /// what would have been fastest where cuBLAS is faster
+    #[arg(long)]
     every_plan: bool,
     /// With --every-plan: leave out what the planner predicts to be so many times slower than its choice
     #[arg(long, requires = "every_plan", default_value_t = f64::INFINITY)]
@@ -202,10 +203,10 @@ impl TransposeArguments {
 
 impl Arguments {
     fn cases(&self) -> Result<Vec<Case>> {
-        let case = |[m, n, k]: [usize; 3]| Case::new(m, n, k, self.layout);
+        let case = |[batch, m, n, k]: [usize; 4]| Case::new(m, n, k, self.layout).times(batch);
         let shapes = match &self.shapes {
             Some(text) => parse_shapes(text),
-            None => parse_sizes(&self.sizes).map(|sizes| sizes.into_iter().map(|size| [size; 3]).collect()),
+            None => parse_sizes(&self.sizes).map(|sizes| sizes.into_iter().map(|size| [1, size, size, size]).collect()),
         };
         Ok(shapes.map_err(anyhow::Error::msg)?.into_iter().map(case).collect())
     }

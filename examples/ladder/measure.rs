@@ -74,7 +74,14 @@ pub fn ladder(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&'sta
 /// The shapes that were asked for, with weights that are not in the L2; else those of networks.
 fn cases_to_plan(arguments: &Arguments, cases: &[Case]) -> Vec<Case> {
     match arguments.shapes {
-        Some(_) => cases.iter().map(|case| Case { cold: true, ..*case }).collect(),
+        // Products in a batch have no weights, as in the grid.
+        Some(_) => cases
+            .iter()
+            .map(|case| Case {
+                cold: case.batch == 1,
+                ..*case
+            })
+            .collect(),
         None => grid_cases(),
     }
 }

@@ -195,17 +195,30 @@ pub fn distributions(report: &Report) {
     }
     println!("\nthe worst:");
     for row in distribution::worst(&report.rows, WORST) {
-        println!(
-            "{:.3}  {:<11} {:<28} {:>10.2} µs  cuBLAS {:>10.2} µs  predicted {:>10.2} µs ({:+.0} %)  {} ({})",
-            row.speedup.unwrap_or_default(),
-            row.class.as_deref().unwrap_or_default(),
-            shape_of(row),
-            row.us.unwrap_or_default(),
-            row.baseline_us.unwrap_or_default(),
-            row.predicted_us.unwrap_or_default(),
-            100.0 * prediction_error(row).unwrap_or_default(),
-            plan_of(row),
-            remarks_of(row)
-        );
+        drawn(row);
     }
+}
+
+/// A drawn product that cuBLAS computes faster, and what would have been fastest.
+pub fn slow(chosen: &Row, fastest: &[Row]) {
+    drawn(chosen);
+    for row in fastest {
+        print!("  ");
+        drawn(row);
+    }
+}
+
+fn drawn(row: &Row) {
+    println!(
+        "{:.3}  {:<11} {:<28} {:>10.2} µs  cuBLAS {:>10.2} µs  predicted {:>10.2} µs ({:+.0} %)  {} ({})",
+        row.speedup.unwrap_or_default(),
+        row.class.as_deref().unwrap_or_default(),
+        shape_of(row),
+        row.us.unwrap_or_default(),
+        row.baseline_us.unwrap_or_default(),
+        row.predicted_us.unwrap_or_default(),
+        100.0 * prediction_error(row).unwrap_or_default(),
+        plan_of(row),
+        remarks_of(row)
+    );
 }

@@ -2,6 +2,7 @@
 
 use crate::measure::{plan_row, progress, rounded, PROGRAM};
 use crate::print;
+use crate::support::distribution::SLOWER;
 use crate::support::drawn::{Measured, Room, Wrong};
 use crate::support::gpu::{Gpu, Timing};
 use crate::support::record::{geometric_mean, Row};
@@ -9,11 +10,13 @@ use crate::support::sampler::{Drawn, Operand, Sampler, View};
 use crate::Arguments;
 use anyhow::{bail, Context, Result};
 use candle_core::Device;
-use candle_sgemm::gemm::{DType, Precision};
+use candle_sgemm::gemm::{DType, Plan, Precision};
 
 /// What is no faster than this at first is measured again, for so many times as long: nothing counts as slow by chance.
 const AGAIN_BELOW: f64 = 1.02;
 const AGAIN: f64 = 4.0;
+/// With --every-plan: how many plans are shown of a product that cuBLAS computes faster.
+const SHOWN: usize = 4;
 /// Where there is no terminal to draw a bar on, a line says so often how far it is.
 const LINES: usize = 20;
 
@@ -47,6 +50,33 @@ fn row(gpu: &Gpu, drawn: &Drawn, precision: Precision, measured: &Measured) -> R
         tflops: Some(rounded(drawn.flops() / measured.us * 1e-6, 4)),
         ..plan_row(gpu, plan, "random", (measured.baseline_us, measured.us))?
     })
+}
+
+/// The fastest of all that the planner considers for a product.
+fn every_plan(
+    room: &mut Room,
+    gpu: &Gpu,
+    drawn: &Drawn,
+    precision: Precision,
+    arguments: &Arguments,
+) -> Result<Vec<Row>> {
+    let problem = drawn.problem(precision).folded().map_err(anyhow::Error::msg)?;
+    let device = gpu.context.info();
+    let mut plans: Vec<Plan> = Plan::candidates(&problem, device, gpu.costs())
+        .filter(|plan| plan.is_built(device))
+        .collect();
+    let least = plans.iter().map(|plan| plan.predicted_us).fold(f64::INFINITY, f64::min);
+    plans.retain(|plan| plan.predicted_us <= arguments.within * least);
+    let mut measured = plans
+        .into_iter()
+        .map(|plan| room.measure_plan(plan, drawn, precision, arguments.timing()))
+        .collect::<Result<Vec<_>>>()?;
+    measured.sort_by(|x, y| x.us.total_cmp(&y.us));
+    measured
+        .iter()
+        .take(SHOWN)
+        .map(|measured| row(gpu, drawn, precision, measured))
+        .collect()
 }
 
 /// Draws, measures, prints and writes. A wrong result is told at once, and the run goes on, but fails.
@@ -85,7 +115,14 @@ pub fn run(arguments: &Arguments, count: usize) -> Result<()> {
             }
         });
         match measured {
-            Ok(measured) => report.rows.push(row(&gpu, &drawn, precision, &measured)?),
+            Ok(measured) => {
+                let chosen = row(&gpu, &drawn, precision, &measured)?;
+                if arguments.every_plan && measured.baseline_us / measured.us < SLOWER {
+                    let plans = every_plan(&mut room, &gpu, &drawn, precision, arguments)?;
+                    bar.suspend(|| print::slow(&chosen, &plans));
+                }
+                report.rows.push(chosen);
+            }
             Err(error) if error.is::<Wrong>() => {
                 wrong += 1;
                 bar.suspend(|| println!("{error:#}"));
