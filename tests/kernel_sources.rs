@@ -104,6 +104,22 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "FFMA_OUTER(NAME, BLOCKS, BM, BN, MOST_K, WARPS)",
+        of: "ffma_gemm::Outer<ffma_gemm::OuterFloats, BM, BN, MOST_K, WARPS>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "MOST_K"), ("tm", "BM / C::kRowsAtOnce"), ("tn", "kVector"), ("partial_sums", "1"),
+            ("threads", "C::kThreads"), ("most_k", "MOST_K"),
+        ],
+    },
+    Family {
+        made_by: "OUTER_HALF_OF(NAME, TYPE, BLOCKS, BM, BN, MOST_K, WARPS)",
+        of: "ffma_gemm::Outer<ffma_gemm::OuterHalves<TYPE>, BM, BN, MOST_K, WARPS>",
+        says: &[
+            ("bm", "BM"), ("bn", "BN"), ("bk", "MOST_K"), ("tm", "BM / C::kRowsAtOnce"), ("tn", "kVector"), ("partial_sums", "1"),
+            ("threads", "C::kThreads"), ("most_k", "MOST_K"),
+        ],
+    },
+    Family {
         made_by: "FFMA_LOADED(NAME, BM, BN, TM, TN)",
         of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>",
         says: &[

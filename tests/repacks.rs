@@ -199,7 +199,7 @@ fn without_gaps(problem: &TransposeProblem) -> TransposeProblem {
 
 /// The first thing that is wrong with what `repack` would have written, or `None`.
 fn complaint(repack: &Repack, lie: &Lie) -> Option<String> {
-    let (batch_dims, dtype) = (lie.batch_dims(), lie.dtype);
+    let (batch_dims, dtype) = (repack.batch_dims, lie.dtype);
     let from = places(&repack.from, &batch_dims, repack.size);
     let to = places(&repack.to, &batch_dims, repack.size);
     let reach = from.iter().max()? + 1;
@@ -209,7 +209,7 @@ fn complaint(repack: &Repack, lie: &Lie) -> Option<String> {
     for (&from, &to) in from.iter().zip(&to) {
         wanted[to] = src[from];
     }
-    let movement = repack.movement(&batch_dims);
+    let movement = repack.movement();
     let run = |problem: &TransposeProblem, how: &dyn Fn(&mut Memory)| {
         let mut memory = Memory {
             src: &src,
@@ -323,7 +323,7 @@ fn lies(size: [usize; 2]) -> impl Iterator<Item = Lie> {
 fn what_is_written_anew_is_the_operand() {
     const SHOWN: usize = 12;
     let kinds = kinds_of_kernels();
-    let (mut checked, mut wrong, mut shown) = (0, 0, String::new());
+    let (mut checked, mut wrong, mut as_rows, mut shown) = (0, 0, 0, String::new());
     // Which extents were written as lines of how many bytes of alignment: none may be missing in the end.
     let mut met = std::collections::BTreeSet::new();
     for rows in SIDES {
@@ -335,6 +335,27 @@ fn what_is_written_anew_is_the_operand() {
                     continue;
                 }
                 let mut seen: Vec<Repack> = Vec::new();
+                let mut written_wrongly = |repack: &Repack| {
+                    checked += 1;
+                    if let Some(complaint) = complaint(repack, &lie) {
+                        wrong += 1;
+                        if wrong <= SHOWN {
+                            shown += &format!("{lie:?}\n  as {:?}\n  {complaint}\n", repack.to);
+                        }
+                    }
+                };
+                // As rows of one matrix, past one B.
+                let mut shared = lie.problem(false);
+                let matrix = (shared.m * shared.n) as i64;
+                shared.d = shared
+                    .d
+                    .with_batch_strides([0, 0, matrix * lie.batch[1] as i64, matrix]);
+                let shared = shared.folded().unwrap();
+                if let Some((changed, [Some(repack), None])) = prepare::offer_rows(&shared, &DeviceInfo::H200) {
+                    assert!(changed.m > shared.m && changed.m * changed.batch() == shared.m * shared.batch());
+                    as_rows += 1;
+                    written_wrongly(&repack);
+                }
                 for spec in &kinds {
                     for is_b in [false, true] {
                         let Some((changed, repacks)) =
@@ -355,15 +376,9 @@ fn what_is_written_anew_is_the_operand() {
                             continue;
                         }
                         seen.push(repack);
-                        checked += 1;
                         let inner = if now.col_stride == 1 { cols } else { rows };
                         met.insert((inner, lie.align, repack.transposes()));
-                        if let Some(complaint) = complaint(&repack, &lie) {
-                            wrong += 1;
-                            if wrong <= SHOWN {
-                                shown += &format!("{lie:?}\n  as {:?}\n  {complaint}\n", repack.to);
-                            }
-                        }
+                        written_wrongly(&repack);
                     }
                 }
             }
@@ -383,5 +398,6 @@ fn what_is_written_anew_is_the_operand() {
         wrong == 0,
         "{wrong} of {checked} operands are written wrongly, such as\n{shown}"
     );
+    assert!(as_rows > 100, "{as_rows}");
     println!("{checked} operands");
 }

@@ -23,6 +23,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
+        "gemv_stream_m1_k1024",
+        "one row and lines of 640 to 1024 on an H200, seldom drawn here: 1×3072×768",
+    ),
+    (
         "gemv_fused_f16_m1_k2048",
         "a row of a decoder on an H200, seldom drawn here: 1×16384×2048 and 1×128256×2048",
     ),

@@ -30,5 +30,4 @@ struct FewFloats {
     }
 
 FFMA_FEW_K(ffma_few_k_128x8, 4, 128, 8, 8, 4)
-FFMA_FEW_K(ffma_few_k_16x64, 4, 16, 64, 8, 4)
 FFMA_FEW_K(ffma_few_k_1024x1, 4, 1024, 1, 8, 4)

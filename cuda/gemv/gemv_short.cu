@@ -9,7 +9,9 @@ namespace gemv {
 
 struct Floats {
     static constexpr element::Type kType = element::Type::kF32;
-    static __device__ __forceinline__ uint32_t bits(const float* at) { return __float_as_uint(__ldg(at)); }
+    static __device__ __forceinline__ uint32_t bits_or_zero(const float* at, bool inside) {
+        return __float_as_uint(ptx::load_or_zero(at, inside));
+    }
     static __device__ __forceinline__ uint4 load_streaming(const float* at) {
         const float4 v = ptx::load_streaming(at);
         return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));

@@ -8,7 +8,7 @@ namespace gemv {
 template <Half TYPE>
 struct Halves {
     static constexpr element::Type kType = TYPE == Half::kBF16 ? element::Type::kBF16 : element::Type::kF16;
-    static __device__ __forceinline__ uint32_t bits(const uint16_t* at) { return __ldg(at); }
+    static __device__ __forceinline__ uint32_t bits_or_zero(const uint16_t* at, bool inside) { return ptx::load_or_zero(at, inside); }
     static __device__ __forceinline__ uint4 load_streaming(const uint16_t* at) { return ptx::load_streaming(at); }
     static __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, int col, float sum) {
         HalfEpilogue<TYPE, false>(args, batch).store_element(args, row, col, sum);

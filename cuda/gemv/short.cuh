@@ -49,7 +49,7 @@ struct Short {
             for (int i = 0; i < kElements; ++i) {
                 constexpr int kOfWord = kElements / 4, kBits = 32 / kOfWord;
                 const int at = k + i * kLanes + lane;
-                if (at < k_end) words[i / kOfWord] |= NUMBERS::bits(line + at * stride) << i % kOfWord * kBits;
+                words[i / kOfWord] |= NUMBERS::bits_or_zero(line + at * stride, at < k_end) << i % kOfWord * kBits;
             }
             v = make_uint4(words[0], words[1], words[2], words[3]);
         }

@@ -50,6 +50,30 @@ __device__ __forceinline__ uint4 load_streaming(const uint16_t* address) {
     return value;
 }
 
+// Reads an element, or nothing where not `inside`: then it is zero, and `address` may lead anywhere. The compiler leaves such loads where they
+// are: what a thread asks for before it uses any of it is under way together.
+__device__ __forceinline__ float load_or_zero(const float* address, bool inside) {
+    float value;
+    asm volatile(
+        "{\n\t.reg .pred inside;\n\t"
+        "setp.ne.u32 inside, %2, 0;\n\t"
+        "mov.f32 %0, 0f00000000;\n\t"
+        "@inside ld.global.nc.f32 %0, [%1];\n\t}"
+        : "=&f"(value) : "l"(address), "r"(static_cast<uint32_t>(inside)));
+    return value;
+}
+
+__device__ __forceinline__ uint16_t load_or_zero(const uint16_t* address, bool inside) {
+    uint16_t value;
+    asm volatile(
+        "{\n\t.reg .pred inside;\n\t"
+        "setp.ne.u32 inside, %2, 0;\n\t"
+        "mov.u16 %0, 0;\n\t"
+        "@inside ld.global.nc.u16 %0, [%1];\n\t}"
+        : "=&h"(value) : "l"(address), "r"(static_cast<uint32_t>(inside)));
+    return value;
+}
+
 // ---- data and flags that blocks exchange. PTX: "ld", "st", cache operator .cg; .acquire, .release ---------------
 
 // Reads 16 bytes past the L1, whose lines may be older than what another block wrote. The address may be one of shared

@@ -410,6 +410,11 @@ impl FoldedProblem {
         FoldedProblem(GemmProblem { a, b, ..self.0 })
     }
 
+    /// The same with as few batch dimensions as it has now that its layouts are these.
+    pub(crate) fn refolded(self) -> Self {
+        FoldedProblem(self.0.with_fewest_dims())
+    }
+
     /// The same with other arithmetic allowed.
     pub fn with_precision(self, precision: Precision) -> Self {
         FoldedProblem(GemmProblem { precision, ..self.0 })

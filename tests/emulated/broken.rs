@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 31] = [
+const FAMILIES: [Family; 32] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -88,6 +88,11 @@ const FAMILIES: [Family; 31] = [
         "FFMA, few k",
         Target::Hopper,
         &["ffma_few_k_128x8", "ffma_few_k_1024x1"],
+    ),
+    (
+        "FFMA, outer products",
+        Target::Hopper,
+        &["ffma_outer_64x128x8", "outer_bf16_256x32x16"],
     ),
     (
         "thin products",

@@ -327,6 +327,7 @@ mod tests {
             by_name: true,
             problem: problem.folded().unwrap(),
             repacks: [None; 2],
+            asked: problem.folded().unwrap(),
             grid: [1, 1, 1],
             cut: Cut::Cluster(2),
             group_m: 8,

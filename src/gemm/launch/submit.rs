@@ -91,7 +91,7 @@ unsafe fn launch_in(
         (&plan.repacks[1], at.operands.b, here.operands.b),
     ] {
         if let Some(repack) = repack {
-            let movement = repack.movement(&problem.batch_dims);
+            let movement = repack.movement();
             let movement = transpose::cache::plan(context, movement)?;
             // SAFETY: the source is the operand, the destination its part of the workspace; what is queued on this stream
             // later finds it written.

@@ -1,7 +1,7 @@
 //! The plans that the planner compares.
 
-use super::plan::Plan;
-use super::prepare::{self, Repacks};
+use super::plan::{Plan, Way};
+use super::prepare;
 use crate::device::DeviceInfo;
 use crate::gemm::kernel::costs::Costs;
 use crate::gemm::kernel::refusal::Refusal;
@@ -38,15 +38,31 @@ impl Plan {
         device: &'a DeviceInfo,
         costs: &'a Costs,
     ) -> impl Iterator<Item = Plan> + 'a {
-        let apart = has_long_sums(problem);
+        let (asked, apart) = (*problem, has_long_sums(problem));
+        let rows = prepare::offer_rows(problem, device).map(|(problem, repacks)| Way {
+            asked,
+            problem,
+            repacks,
+        });
         TABLE
             .iter()
             .filter(|spec| disregarded(spec, problem, costs).is_none())
             .flat_map(move |spec| {
-                let in_place = Some((*problem, [None; 2]));
-                let ways = [in_place, prepare::offer(spec, problem, device)].into_iter().flatten();
-                ways.filter(|(problem, _)| spec.refusal(problem, device).is_none())
-                    .flat_map(move |(problem, repacks)| Plan::cuts(spec, problem, repacks, device, costs, apart))
+                let taken = |way: &Way| spec.refusal(&way.problem, device).is_none();
+                let rows_and_b = rows.and_then(|way| with_b_repacked(spec, way, device)).filter(taken);
+                let rows = rows.filter(taken);
+                let repacked = prepare::offer(spec, problem, device).map(|(problem, repacks)| Way {
+                    asked,
+                    problem,
+                    repacks,
+                });
+                // Where rows of A become those of one matrix, there is no use in other ways to repack them.
+                let repacked = repacked.filter(|way| way.repacks[0].is_none() || rows.or(rows_and_b).is_none());
+                [Some(Way::in_place(asked)), repacked, rows, rows_and_b]
+                    .into_iter()
+                    .flatten()
+                    .filter(taken)
+                    .flat_map(move |way| Plan::cuts(spec, way, device, costs, apart))
             })
     }
 
@@ -57,18 +73,17 @@ impl Plan {
         device: &DeviceInfo,
         costs: &'a Costs,
     ) -> impl Iterator<Item = Plan> + 'a {
-        Plan::cuts(spec, *problem, [None; 2], device, costs, true)
+        Plan::cuts(spec, Way::in_place(*problem), device, costs, true)
     }
 
     fn cuts<'a>(
         spec: &'static KernelSpec,
-        problem: FoldedProblem,
-        repacks: Repacks,
+        way: Way,
         device: &DeviceInfo,
         costs: &'a Costs,
         apart: bool,
     ) -> impl Iterator<Item = Plan> + 'a {
-        let device = *device;
+        let (device, problem) = (*device, way.problem);
         let sms = device.sm_count.max(1);
         let (mut clusters, mut stream): (&[u32], _) = (&[], None);
         let units = spec.units(&problem);
@@ -98,8 +113,18 @@ impl Plan {
             .chain(clusters.map(Cut::Cluster))
             .chain(apart.map(Cut::Parallel))
             .chain(stream.into_iter().flatten().map(Cut::StreamK))
-            .map(move |cut| Plan::with(spec, problem, repacks, &device, costs, cut))
+            .map(move |cut| Plan::with(spec, way, &device, costs, cut))
     }
+}
+
+/// The same with B repacked too: `None` where the kernel takes it in place, or would have A otherwise.
+fn with_b_repacked(spec: &KernelSpec, way: Way, device: &DeviceInfo) -> Option<Way> {
+    let (problem, [a, b]) = prepare::offer(spec, &way.problem, device)?;
+    a.is_none().then_some(Way {
+        problem,
+        repacks: [way.repacks[0], b],
+        ..way
+    })
 }
 
 /// Whether the result is small beside what it is the sum of, so that the planner compares plans whose slices a second kernel adds up.

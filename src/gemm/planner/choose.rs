@@ -47,7 +47,7 @@ impl Plan {
         costs: &Costs,
         fits: impl FnMut(&Plan) -> Result<bool>,
     ) -> Result<Option<Plan>> {
-        let problem = self.in_place();
+        let problem = self.asked;
         let spare = |plan: &Plan| plan.workspace_bytes == 0;
         Ok(match self.by_name {
             true => {

@@ -4,7 +4,6 @@ use super::prepare::Repack;
 use crate::device::VECTOR_BYTES;
 use crate::gemm::kernel::costs::RepackCosts;
 use crate::gemm::operands::Access;
-use crate::gemm::problem::GemmProblem;
 
 /// What repacking an operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub struct Moved {
 
 impl Moved {
     /// `bytes_per_us` is the bandwidth of the device by its datasheet.
-    pub fn of(repack: &Repack, problem: &GemmProblem, bytes_per_us: f64) -> Self {
+    pub fn of(repack: &Repack, bytes_per_us: f64) -> Self {
         let how = Move::of(repack);
         let [rows, cols] = repack.size;
         let element = repack.dtype.size();
@@ -56,7 +55,7 @@ impl Moved {
                     1 => (cols, repack.from.row_stride),
                     _ => (rows, repack.from.col_stride),
                 };
-                let batch = (0..problem.batch_dims.len()).filter(|&dim| problem.batch_dims[dim] > 1);
+                let batch = (0..repack.batch_dims.len()).filter(|&dim| repack.batch_dims[dim] > 1);
                 let strides = batch.map(|dim| repack.from.batch_strides[dim]).chain([pitch]);
                 // Whatever overflows: the lowest bits tell what rows start on.
                 let bytes = strides.map(|stride| (stride.unsigned_abs() as usize).wrapping_mul(element));
@@ -97,6 +96,7 @@ mod tests {
     use crate::gemm::kernel::costs::Costs;
     use crate::gemm::operands::{DType, ElementTypes};
     use crate::gemm::planner::plan::Plan;
+    use crate::gemm::problem::GemmProblem;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -113,7 +113,7 @@ mod tests {
             // Rows of B start on this many bytes.
             let width = (1 << (columns * dtype.size()).trailing_zeros()).min(VECTOR_BYTES);
             for plan in Plan::candidates(&problem, &device, Costs::built_in(&device)) {
-                match plan.repacks[1].map(|repack| Moved::of(&repack, &problem, 1.0)) {
+                match plan.repacks[1].map(|repack| Moved::of(&repack, 1.0)) {
                     Some(moved) if moved.how == Move::Copy => {
                         assert_eq!(moved.accesses, (VECTOR_BYTES / width) as f64, "{plan}");
                         copies[width.ilog2() as usize - 1] += 1;

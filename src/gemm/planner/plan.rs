@@ -58,6 +58,8 @@ pub struct Plan {
     pub problem: FoldedProblem,
     /// Operands that are repacked, into the workspace, before the kernel starts.
     pub repacks: Repacks,
+    /// The problem that was asked for, with operands in place.
+    pub asked: FoldedProblem,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
     /// How k is cut.
@@ -71,18 +73,27 @@ pub struct Plan {
     pub predicted_us: f64,
 }
 
-impl Plan {
-    /// The problem with operands in place, before any is repacked.
-    #[cfg(any(feature = "cuda", test))]
-    pub(crate) fn in_place(&self) -> FoldedProblem {
-        let problem = self.problem;
-        let [a, b] = &self.repacks;
-        problem.with_factors(
-            a.map_or(problem.a, |repack| repack.from),
-            b.map_or(problem.b, |repack| repack.from),
-        )
-    }
+/// What a kernel is given: the problem that was asked for, or the same product with operands repacked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub asked: FoldedProblem,
+    /// As the kernel sees it.
+    pub problem: FoldedProblem,
+    pub repacks: Repacks,
+}
 
+impl Way {
+    /// Operands in place.
+    pub fn in_place(problem: FoldedProblem) -> Self {
+        Way {
+            asked: problem,
+            problem,
+            repacks: [None; 2],
+        }
+    }
+}
+
+impl Plan {
     /// The same, its kernel asked for by name.
     pub(super) fn asked_for(self) -> Self {
         Plan { by_name: true, ..self }
@@ -90,8 +101,11 @@ impl Plan {
 
     pub(super) fn with(
         spec: &'static KernelSpec,
-        problem: FoldedProblem,
-        mut repacks: Repacks,
+        Way {
+            asked,
+            problem,
+            mut repacks,
+        }: Way,
         device: &DeviceInfo,
         costs: &Costs,
         cut: Cut,
@@ -139,6 +153,7 @@ impl Plan {
             by_name: false,
             problem,
             repacks,
+            asked,
             grid,
             cut,
             group_m: GROUP_M,

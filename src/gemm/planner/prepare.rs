@@ -24,6 +24,8 @@ pub struct Repack {
     pub dtype: DType,
     /// Its rows and columns.
     pub size: [usize; 2],
+    /// Matrices of the batch that it has, in each dimension of the problem that was asked for.
+    pub batch_dims: [usize; MAX_BATCH_DIMS],
     /// Bytes that it takes there, gaps between rows included.
     pub bytes: usize,
     /// Its place: bytes from the workspace's start.
@@ -71,6 +73,19 @@ pub fn offer(spec: &KernelSpec, problem: &FoldedProblem, device: &DeviceInfo) ->
         .flatten()
         .fold(0usize, |bytes, repack| bytes.saturating_add(repack.bytes));
     (bytes > 0 && bytes as u64 <= device.scratch_bytes()).then(|| (problem.with_factors(a, b), repacks))
+}
+
+/// `problem` with the rows of A written one after the other, where that makes a batch that shares one B a matrix of more rows, as
+/// `Tensor::narrow` leaves batches whose rows are not in step, and what has to be written for that. B is then read once, and tiles are cut off
+/// at the end of all rows alone. `None` where rows are in step already, or D, C or the residual are not, or there is no scratch memory.
+pub fn offer_rows(problem: &FoldedProblem, device: &DeviceInfo) -> Option<(FoldedProblem, Repacks)> {
+    if problem.batch() == 1 {
+        return None;
+    }
+    let written = Repack::new(problem.a, problem.types.a, Order::Rows, [problem.m, problem.k], problem)?;
+    let folded = problem.with_factors(written.to, problem.b).refolded();
+    let fits = written.bytes as u64 <= device.scratch_bytes();
+    (folded.m > problem.m && fits).then_some((folded, [Some(written), None]))
 }
 
 /// The order in which an operand should be written for a kernel with these needs, if at all.
@@ -124,18 +139,19 @@ impl Repack {
             to: to.with_batch_strides(batch_strides),
             dtype,
             size,
+            batch_dims: problem.batch_dims,
             bytes: elements.saturating_mul(element),
             offset: 0,
         })
     }
 
-    /// The movement that writes the operand, for a batch of these dimensions.
-    pub fn movement(&self, batch_dims: &[usize; MAX_BATCH_DIMS]) -> TransposeProblem {
+    /// The movement that writes the operand.
+    pub fn movement(&self) -> TransposeProblem {
         let [rows, cols] = self.size;
         let batch = (0..MAX_BATCH_DIMS)
             .filter(|&dim| self.to.batch_strides[dim] != 0)
             .map(|dim| Axis {
-                extent: batch_dims[dim],
+                extent: self.batch_dims[dim],
                 src: self.from.batch_strides[dim],
                 dst: self.to.batch_strides[dim],
             });
@@ -196,7 +212,7 @@ mod tests {
         assert_eq!((a.to.row_stride, a.bytes), (512, 2048 * 512 * 4));
         assert_eq!((b.to.col_stride, b.bytes), (512, 1024 * 512 * 4));
         assert!(a.transposes() && b.transposes());
-        let Movement::Matrix(m) = a.movement(&problem.batch_dims).movement() else {
+        let Movement::Matrix(m) = a.movement().movement() else {
             panic!("a transposition")
         };
         assert_eq!((m.rows, m.cols, m.src_row, m.dst_col), (512, 2048, 2048, 512));
@@ -221,8 +237,37 @@ mod tests {
         assert_eq!((a.bytes, b.bytes), (3 * 65 * 128 * 4, 6 * 127 * 40 * 4));
         assert_eq!(changed.a.access(65, 127, DType::F32), Access::RowVector);
         assert_eq!(changed.b.access(127, 33, DType::F32), Access::RowVector);
-        let movement = b.movement(&problem.batch_dims);
+        let movement = b.movement();
         assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (762, 33, 40)));
+    }
+
+    #[test]
+    fn a_batch_with_one_b_becomes_rows_once_those_of_a_are_in_step() {
+        // Two of five rows of each of eight sequences, past weights that are shared.
+        let mut problem = GemmProblem::row_major(2, 24, 100);
+        problem.batch_dims = [1, 1, 3, 8];
+        problem.a.batch_strides = [0, 0, 8 * 500, 500];
+        problem.d.batch_strides = [0, 0, 8 * 48, 48];
+        let folded = problem.folded().unwrap();
+        assert_eq!((folded.m, folded.batch()), (2, 24));
+        let (rows, [a, b]) = offer_rows(&folded, &DeviceInfo::H200).unwrap();
+        let a = a.unwrap();
+        assert_eq!((rows.m, rows.batch(), rows.a.row_stride, b), (48, 1, 104, None));
+        assert_eq!((a.bytes, a.batch_dims), (48 * 104 * 4, folded.batch_dims));
+        assert_eq!(
+            (a.from.batch_strides, a.to.batch_strides),
+            ([0, 0, 0, 500], [0, 0, 0, 208])
+        );
+        // Weights of each sequence, results that are not in step, and rows that are already.
+        let mut own = problem;
+        own.b.batch_strides = [0, 0, 8 * 2400, 2400];
+        let mut apart = problem;
+        apart.d.batch_strides = [0, 0, 8 * 480, 480];
+        let mut in_step = problem;
+        in_step.a.batch_strides = [0, 0, 8 * 200, 200];
+        for other in [own, apart, in_step] {
+            assert!(offer_rows(&other.folded().unwrap(), &DeviceInfo::H200).is_none());
+        }
     }
 
     #[test]

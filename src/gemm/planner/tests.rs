@@ -594,7 +594,7 @@ fn a_plan_knows_the_problem_with_operands_in_place() {
     let problem = GemmProblem::row_major(4097, 4097, 4097).folded().unwrap();
     let plan = Plan::new(&problem, &DeviceInfo::H100, h100()).unwrap();
     assert!(plan.is_repacked() && plan.problem != problem, "{plan}");
-    assert_eq!(plan.in_place(), problem);
+    assert_eq!(plan.asked, problem);
 }
 
 /// What a kernel counts with, beyond the end of m, n, k or the batch.
@@ -768,7 +768,7 @@ fn problems_near_the_limits_are_planned_and_numbers_stay_in_their_range() {
             }
             for repack in plan.repacks.iter().flatten() {
                 assert!(repack.offset + repack.bytes <= plan.workspace_bytes, "{plan}");
-                repack.movement(&plan.problem.batch_dims);
+                repack.movement();
             }
             let at = plan.addresses(&Addresses::default(), 1 << 40);
             let args = plan.args(&at, 1.0, 0.0, 1 << 40);

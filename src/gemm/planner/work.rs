@@ -356,7 +356,7 @@ impl Work {
                 Cut::Parallel(slices) => 2.0 * parallel::workspace_bytes(problem, slices) as f64 / bytes_per_us,
                 _ => 0.0,
             },
-            repacks: repacks.map(|repack| Some(Moved::of(&repack?, problem, bytes_per_us))),
+            repacks: repacks.map(|repack| Some(Moved::of(&repack?, bytes_per_us))),
         }
     }
 }

@@ -207,11 +207,7 @@ impl Case {
 
     /// The problem with operands in place, before any is repacked.
     fn in_place(&self) -> GemmProblem {
-        let mut problem = *self.plan.problem;
-        let [a, b] = &self.plan.repacks;
-        problem.a = a.map_or(problem.a, |repack| repack.from);
-        problem.b = b.map_or(problem.b, |repack| repack.from);
-        problem
+        *self.plan.asked
     }
 
     /// Runs the plan and returns D's elements in the order of their places.
@@ -293,7 +289,7 @@ impl Case {
             (&plan.repacks[1], at.operands.b, here.operands.b),
         ] {
             if let Some(repack) = repack {
-                let movement = repack.movement(&problem.batch_dims);
+                let movement = repack.movement();
                 let movement =
                     TransposePlan::new(&movement, &self.device).map_err(|error| Wrong::Result(error.to_string()))?;
                 transpositions::launch(&movement, self.target, src, dst, true, &mut memory, schedule)?;

@@ -271,6 +271,27 @@ pub(super) const fn few_k(name: &'static str, block: [u32; 3], rows: u32) -> Ker
     }
 }
 
+/// Outer products, and sums of up to BK products: a block of so many warps, whose threads have four columns, walks down its rows of D.
+pub(super) const fn outer(name: &'static str, block: [u32; 3], warps: u32) -> KernelSpec {
+    const COLS: u32 = 4;
+    let [bm, bn, bk] = block;
+    let threads = warps * derived::WARP;
+    KernelSpec {
+        name,
+        file: "ffma/ffma_outer",
+        summary: "FP32 multiply-adds, outer products and sums of a few, stored row by row",
+        tile: tile(block, NO_WARPS, [bm * bn / COLS / threads, COLS], 1),
+        threads,
+        pdl: true,
+        leaves_out_outside: true,
+        needs: Needs {
+            max_k: bk,
+            ..Needs::ANY
+        },
+        ..FFMA
+    }
+}
+
 /// Warp-specialized and persistent, for large problems on Hopper: producer warps load through their registers.
 pub(super) const fn specialized(
     name: &'static str,

@@ -1,7 +1,7 @@
 //! FP32 multiply-adds on any device.
 
 use super::super::spec::KernelSpec;
-use super::families::{few_k, pipelined, tiled, unaligned, words};
+use super::families::{few_k, outer, pipelined, tiled, unaligned, words};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -47,6 +47,15 @@ pub(super) const ROWS: &[KernelSpec] = &[
 
     // name, [BM, BN, most of k], rows of a thread
     few_k("ffma_few_k_128x8",  [128, 8, 8],  4),
-    few_k("ffma_few_k_16x64",  [16, 64, 8],  4),
     few_k("ffma_few_k_1024x1", [1024, 1, 8], 4),
+
+    // name, [BM, BN, most of k], warps
+    outer("ffma_outer_16x32x8",    [16, 32, 8], 1),
+    outer("ffma_outer_64x128x8",   [64, 128, 8], 4),
+    outer("ffma_outer_128x64x8",   [128, 64, 8], 4),
+    outer("ffma_outer_256x32x8",   [256, 32, 8], 4),
+    outer("ffma_outer_16x32x16",   [16, 32, 16], 1),
+    outer("ffma_outer_64x128x16",  [64, 128, 16], 4),
+    outer("ffma_outer_128x64x16",  [128, 64, 16], 4),
+    outer("ffma_outer_256x32x16",  [256, 32, 16], 4),
 ];

@@ -264,6 +264,20 @@ const fn few_k(name: &'static str, costs: &'static str, dtype: DType, block: [u3
     }
 }
 
+/// Outer products and sums of up to BK products, whose results are large, by multiply-adds.
+const fn outer(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], warps: u32) -> KernelSpec {
+    let of = families::outer(name, block, warps);
+    let row = half(name, costs, dtype, [block[0], block[1], 1], of.threads);
+    KernelSpec {
+        file: "ffma/outer_half",
+        summary: "outer products and sums of a few, stored row by row, 16 bits",
+        costs_of: row.costs_of,
+        dtype,
+        arithmetic: Arithmetic::Half,
+        ..of
+    }
+}
+
 /// The file of kernels for thin products, and what they are for: those whose matrix runs along k.
 const DOT: [&str; 2] = [
     "gemv/thin_half_dot",
@@ -451,6 +465,15 @@ both! { F16, BF16,
     few_k("few_k", "16x64", [16, 64, 16], 4),
     few_k("few_k", "512x1", [512, 1, 16], 2),
     few_k("few_k", "1x256", [1, 256, 16], 1),
+    // tile, most of k, warps
+    outer("outer", "16x32x8", [16, 32, 8], 1),
+    outer("outer", "64x128x8", [64, 128, 8], 4),
+    outer("outer", "128x64x8", [128, 64, 8], 4),
+    outer("outer", "256x32x8", [256, 32, 8], 4),
+    outer("outer", "16x32x16", [16, 32, 16], 1),
+    outer("outer", "64x128x16", [64, 128, 16], 4),
+    outer("outer", "128x64x16", [128, 64, 16], 4),
+    outer("outer", "256x32x16", [256, 32, 16], 4),
     // whose costs, tile, warps and blocks a multiprocessor, where it may spill
     fused("gemv_fused", "m1_k1024", "gemv_stream_bf16_m1_k1024", [1, 4, 1024], [4, 5], &[]),
     fused("gemv_fused", "m1_k2048", "gemv_stream_bf16_m1_k2048", [1, 4, 2048], [4, 4], &[]),

@@ -70,7 +70,8 @@ impl Sweep {
             };
             for choosing in [0.0, 1.0] {
                 let mut descent = Descent::new(self, values, choosing, half, &moves);
-                if start.gpu == gpu {
+                // Of kernels that are new or have changed the costs before are no more than those of another GPU.
+                if start.gpu == gpu && only.is_none() {
                     let choices = if half { 1.0 } else { Precision::ALL.len() as f64 };
                     descent.strength = (KNOWN_PROBLEMS * choices / descent.count).max(1.0);
                 } else if choosing == 0.0 {
