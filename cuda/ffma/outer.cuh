@@ -88,7 +88,7 @@ struct Outer {
     }
 
 private:
-    // LINES of an operand, `inside` of which exist, all of their k; zeros outside and up to a multiple of four of k. Neighbouring threads bring
+    // LINES of an operand, `inside` of which exist, all of their k, and zeros outside. Neighbouring threads bring
     // neighbours. All that a thread brings is under way at once, and only then stored: PITCH_LINE and PITCH_K apart.
     template <int LINES, int PITCH_LINE, int PITCH_K>
     struct Fetch {
@@ -96,12 +96,11 @@ private:
         static constexpr int kLinesAtOnce = LINES < kThreads ? LINES : kThreads, kAtOnce = kThreads / kLinesAtOnce;
         static_assert(kElements * kThreads == LINES * MOST_K && kAtOnce * kLinesAtOnce == kThreads, "threads bring as many elements each");
         Stored element[kElements];
-        int line, k, lines_apart, k_apart, end;   // of this thread: its first element, and from one to the next
+        int line, k, lines_apart, k_apart;   // of this thread: its first element, and from one to the next
 
-        __device__ __forceinline__ Fetch(const Stored* from, int64_t line_stride, int64_t k_stride, int inside, int k_end)
-            : end((k_end + kVector - 1) / kVector * kVector) {
+        __device__ __forceinline__ Fetch(const Stored* from, int64_t line_stride, int64_t k_stride, int inside, int k_end) {
             const bool along_lines = line_stride == 1;
-            // Along k, of which there are `end` or up to a power of two.
+            // Along k, of which there are up to a power of two: all that is multiplied, in fours.
             const int bits = k_end <= 4 ? 2 : k_end <= 8 ? 3 : 4;
             line = along_lines ? threadIdx.x % kLinesAtOnce : threadIdx.x >> bits;
             k = along_lines ? threadIdx.x / kLinesAtOnce : threadIdx.x & ((1 << bits) - 1);
@@ -117,7 +116,7 @@ private:
         }
         __device__ __forceinline__ void store(float* to) const {
             visit([&](int i, int l, int kk) {
-                if (l < LINES && kk < end) to[l * PITCH_LINE + kk * PITCH_K] = Element::load(&element[i]);
+                if (l < LINES) to[l * PITCH_LINE + kk * PITCH_K] = Element::load(&element[i]);
             });
         }
 
