@@ -49,10 +49,20 @@ struct Outer {
         const Stored* a = static_cast<const Stored*>(args.a.data) + batch_offset(args, args.a, work.batch) + work.row * args.a.row_stride;
         const Stored* b = static_cast<const Stored*>(args.b.data) + batch_offset(args, args.b, work.batch) + work.col * args.b.col_stride;
         ptx::wait_for_previous_kernels();   // all before needs the arguments alone
-        const Fetch<BN, 1, kPitchB> of_b(b, args.b.col_stride, args.b.row_stride, args.n - work.col, args.k);
-        const Fetch<BM, kPitchA, 1> of_a(a, args.a.row_stride, args.a.col_stride, args.m - work.row, args.k);
-        of_b.store(shared.b);
-        of_a.store(shared.a);
+        const auto of_a = [&] { return Fetch<BM, kPitchA, 1>(a, args.a.row_stride, args.a.col_stride, args.m - work.row, args.k); };
+        const auto of_b = [&] { return Fetch<BN, 1, kPitchB>(b, args.b.col_stride, args.b.row_stride, args.n - work.col, args.k); };
+        // The smaller one first: otherwise the compiler stores the larger one before it asks for the other.
+        if constexpr (BM <= BN) {
+            const auto small = of_a();
+            const auto large = of_b();
+            small.store(shared.a);
+            large.store(shared.b);
+        } else {
+            const auto small = of_b();
+            const auto large = of_a();
+            small.store(shared.b);
+            large.store(shared.a);
+        }
         __syncthreads();
 
         const Scalars scalars(args);

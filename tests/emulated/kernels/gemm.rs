@@ -158,10 +158,7 @@ impl Case {
     pub fn new(plan: Plan, target: Target, device: DeviceInfo, offset: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         // A repacked operand has the same values.
-        let mut problem = *plan.problem;
-        let [a, b] = &plan.repacks;
-        problem.a = a.map_or(problem.a, |repack| repack.from);
-        problem.b = b.map_or(problem.b, |repack| repack.from);
+        let problem = *plan.asked;
         let (m, n, k, types) = (problem.m, problem.n, problem.k, problem.types);
         let plain = problem.epilogue.is_plain() && problem.epilogue.c.is_none();
         let (alpha, beta) = if plain && rng.random_bool(0.5) {
