@@ -84,7 +84,6 @@ unsafe fn launch_in(
     context: &CurrentContext,
     stream: sys::CUstream,
 ) -> Result<()> {
-    let problem = &plan.problem;
     let here = plan.addresses(at, workspace.address);
     for (repack, src, dst) in [
         (&plan.repacks[0], at.operands.a, here.operands.a),
