@@ -322,6 +322,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         list(&kernels);
         return Ok(());
     }
+    if arguments.every_plan && !arguments.grid && arguments.random.is_none() {
+        bail!("--every-plan goes with --grid or --random");
+    }
     if arguments.random == Some(0) {
         bail!("--random must be at least 1");
     }

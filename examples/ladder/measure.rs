@@ -8,7 +8,7 @@ use crate::{print, Arguments};
 use anyhow::{Context, Result};
 use candle_sgemm::device::CurrentContext;
 use candle_sgemm::gemm::kernel::spec::Role;
-use candle_sgemm::gemm::{DType, KernelSpec, Plan, Precision};
+use candle_sgemm::gemm::{DType, GemmProblem, KernelSpec, Plan, Precision};
 use candle_sgemm::modules::resources;
 use candle_sgemm::Error;
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR;
@@ -159,6 +159,24 @@ pub fn sustained(gpu: &Gpu, arguments: &Arguments, cases: &[Case]) -> Result<Rep
     Ok(report)
 }
 
+/// The plans that the planner considers for a problem, if this build has their kernels and `wanted` takes them: in the order of their
+/// predicted times, without those that are predicted to be more than `within` times slower than the first.
+pub fn considered(
+    gpu: &Gpu,
+    problem: &GemmProblem,
+    within: f64,
+    wanted: impl Fn(&KernelSpec) -> bool,
+) -> Result<Vec<Plan>> {
+    let (problem, device) = (problem.folded().map_err(anyhow::Error::msg)?, gpu.context.info());
+    let mut plans: Vec<Plan> = Plan::candidates(&problem, device, gpu.costs())
+        .filter(|plan| plan.is_built(device) && wanted(plan.kernel))
+        .collect();
+    plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+    let limit = plans.first().map_or(0.0, |plan| within * plan.predicted_us);
+    plans.retain(|plan| plan.predicted_us <= limit);
+    Ok(plans)
+}
+
 /// Everything that the planner considers (of these kernels) on the shapes of networks, beside cuBLAS.
 pub fn every_plan(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&'static KernelSpec]) -> Result<Report> {
     let mut report = gpu.report(PROGRAM)?;
@@ -175,18 +193,9 @@ pub fn every_plan(gpu: &Gpu, arguments: &Arguments, cases: &[Case], kernels: &[&
             arguments.alpha,
             arguments.beta,
         )?;
-        let problem = case
-            .problem(arguments.dtype, arguments.precision, arguments.beta != 0.0)
-            .folded()
-            .map_err(anyhow::Error::msg)?;
-        let device = gpu.context.info();
-        let mut plans: Vec<Plan> = Plan::candidates(&problem, device, gpu.costs())
-            .filter(|plan| plan.is_built(device) && kernels.iter().any(|spec| spec.name == plan.kernel.name))
-            .collect();
-        plans.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
-        let limit = plans.first().map_or(0.0, |plan| arguments.within * plan.predicted_us);
-        plans.retain(|plan| plan.predicted_us <= limit);
-        let rows = plans
+        let problem = case.problem(arguments.dtype, arguments.precision, arguments.beta != 0.0);
+        let wanted = |of: &KernelSpec| kernels.iter().any(|spec| spec.name == of.name);
+        let rows = considered(gpu, &problem, arguments.within, wanted)?
             .iter()
             .map(|plan| measure(gpu, &product, plan, "sgemm", arguments.timing()))
             .collect::<Result<Vec<_>>>()?;

@@ -1,6 +1,6 @@
 //! `--random N`: products that nobody chose, beside cuBLAS as candle calls it, and how the ratios are spread.
 
-use crate::measure::{plan_row, progress, rounded, PROGRAM};
+use crate::measure::{considered, plan_row, progress, rounded, PROGRAM};
 use crate::print;
 use crate::support::distribution::SLOWER;
 use crate::support::drawn::{Measured, Room, Wrong};
@@ -10,7 +10,7 @@ use crate::support::sampler::{Drawn, Operand, Sampler, View};
 use crate::Arguments;
 use anyhow::{bail, Context, Result};
 use candle_core::Device;
-use candle_sgemm::gemm::{DType, Plan, Precision};
+use candle_sgemm::gemm::{DType, Precision};
 
 /// What is no faster than this at first is measured again, for so many times as long: nothing counts as slow by chance.
 const AGAIN_BELOW: f64 = 1.02;
@@ -60,14 +60,7 @@ fn every_plan(
     precision: Precision,
     arguments: &Arguments,
 ) -> Result<Vec<Row>> {
-    let problem = drawn.problem(precision).folded().map_err(anyhow::Error::msg)?;
-    let device = gpu.context.info();
-    let mut plans: Vec<Plan> = Plan::candidates(&problem, device, gpu.costs())
-        .filter(|plan| plan.is_built(device))
-        .collect();
-    let least = plans.iter().map(|plan| plan.predicted_us).fold(f64::INFINITY, f64::min);
-    plans.retain(|plan| plan.predicted_us <= arguments.within * least);
-    let mut measured = plans
+    let mut measured = considered(gpu, &drawn.problem(precision), arguments.within, |_| true)?
         .into_iter()
         .map(|plan| room.measure_plan(plan, drawn, precision, arguments.timing()))
         .collect::<Result<Vec<_>>>()?;

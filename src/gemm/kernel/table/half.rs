@@ -234,48 +234,54 @@ const fn fused(
 
 /// Few rows past lines of B whose k is short, by multiply-adds: rows, and lines of B of a block.
 const fn short(name: &'static str, costs: &'static str, dtype: DType, [rows, lines]: [u32; 2]) -> KernelSpec {
+    const SOURCE: [&str; 2] = [
+        "gemv/gemv_short_half",
+        "streams lines of B whose k is short past a few rows of A, 16 bits",
+    ];
     let of = families::short_rows(name, [rows, lines]);
     KernelSpec {
-        file: "gemv/gemv_short_half",
-        summary: "streams lines of B whose k is short past a few rows of A, 16 bits",
-        costs_of: half(name, costs, dtype, [rows, lines, 1], of.threads).costs_of,
-        dtype,
-        arithmetic: Arithmetic::Half,
         // For compute capability 10.0 the compiler spills some bytes of this one.
         may_spill_on: match (dtype, rows) {
             (DType::BF16, 2) => &[100],
             _ => &[],
         },
+        ..multiply_adds(of, costs, dtype, SOURCE)
+    }
+}
+
+/// A kernel for FP32 with elements of this type, by the same multiply-adds, from this file and with this summary.
+const fn multiply_adds(
+    of: KernelSpec,
+    costs: &'static str,
+    dtype: DType,
+    [file, summary]: [&'static str; 2],
+) -> KernelSpec {
+    KernelSpec {
+        file,
+        summary,
+        costs_of: half(of.name, costs, dtype, [of.tile.bm, of.tile.bn, 1], of.threads).costs_of,
+        dtype,
+        arithmetic: Arithmetic::Half,
         ..of
     }
 }
 
 /// Sums of at most BK products, straight from memory, by multiply-adds.
 const fn few_k(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], rows: u32) -> KernelSpec {
-    let of = families::few_k(name, block, rows);
-    let row = half(name, costs, dtype, [block[0], block[1], 1], of.threads);
-    KernelSpec {
-        file: "ffma/few_k_half",
-        summary: "sums of a few products straight from memory, 16 bits",
-        costs_of: row.costs_of,
-        dtype,
-        arithmetic: Arithmetic::Half,
-        ..of
-    }
+    const SOURCE: [&str; 2] = [
+        "ffma/few_k_half",
+        "sums of a few products straight from memory, 16 bits",
+    ];
+    multiply_adds(families::few_k(name, block, rows), costs, dtype, SOURCE)
 }
 
 /// Outer products and sums of up to BK products, whose results are large, by multiply-adds.
 const fn outer(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], warps: u32) -> KernelSpec {
-    let of = families::outer(name, block, warps);
-    let row = half(name, costs, dtype, [block[0], block[1], 1], of.threads);
-    KernelSpec {
-        file: "ffma/outer_half",
-        summary: "outer products and sums of a few, stored row by row, 16 bits",
-        costs_of: row.costs_of,
-        dtype,
-        arithmetic: Arithmetic::Half,
-        ..of
-    }
+    const SOURCE: [&str; 2] = [
+        "ffma/outer_half",
+        "outer products and sums of a few, stored row by row, 16 bits",
+    ];
+    multiply_adds(families::outer(name, block, warps), costs, dtype, SOURCE)
 }
 
 /// The file of kernels for thin products, and what they are for: those whose matrix runs along k.
