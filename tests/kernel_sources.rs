@@ -205,19 +205,21 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "GEMV_SHORT(NAME, M, EACH)",
-        of: "gemv::Short<gemv::Floats, M, EACH>",
+        made_by: "GEMV_SHORT(NAME, M, EACH, BK, SWAPPED)",
+        of: "gemv::Short<gemv::Floats, M, EACH, BK, SWAPPED>",
         says: &[
-            ("fused", "false"), ("bm", "M"), ("bn", "C::kLines"), ("bk", "C::BK"), ("threads", "C::kThreads"), ("partial_sums", "C::kLanes"),
-            ("most_rows", "M"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
+            ("fused", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
+            ("partial_sums", "C::kLanes"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "true"),
+            ("b_along_k", "!SWAPPED"),
         ],
     },
     Family {
-        made_by: "GEMV_SHORT_HALF_OF(NAME, TYPE, M, EACH)",
-        of: "gemv::Short<gemv::Halves<TYPE>, M, EACH>",
+        made_by: "GEMV_SHORT_HALF_OF(NAME, TYPE, M, EACH, BK, SWAPPED)",
+        of: "gemv::Short<gemv::Halves<TYPE>, M, EACH, BK, SWAPPED>",
         says: &[
-            ("fused", "false"), ("bm", "M"), ("bn", "C::kLines"), ("bk", "C::BK"), ("threads", "C::kThreads"), ("partial_sums", "C::kLanes"),
-            ("most_rows", "M"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
+            ("fused", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
+            ("partial_sums", "C::kLanes"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "true"),
+            ("b_along_k", "!SWAPPED"),
         ],
     },
     Family {
@@ -268,7 +270,7 @@ const FAMILIES: &[Family] = &[
         made_by: "THIN_AXPY(NAME, M, EACH, WARPS, BLOCKS, SWAPPED)",
         of: "thin::Axpy<M, EACH, WARPS, SWAPPED>",
         says: &[
-            ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "WARPS * thin::kSteps"),
+            ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "WARPS * C::kSteps"),
             ("tm", "SWAPPED ? EACH : M"), ("tn", "SWAPPED ? M : EACH"), ("partial_sums", "WARPS"), ("threads", "C::kThreads"),
             ("most_rows", "SWAPPED ? 0 : thin::kTiles * M"), ("most_cols", "SWAPPED ? thin::kTiles * M : 0"),
             ("a_along_k", "false"), ("b_along_k", "false"),

@@ -59,20 +59,20 @@ struct Source {
 };
 
 __device__ __forceinline__ float4 load_vector(const float* address) {
-    return __ldg(reinterpret_cast<const float4*>(address));
+    return *reinterpret_cast<const float4*>(address);
 }
 
 // The same where four neighbours do not start on 16 bytes.
 __device__ __forceinline__ float4 load_neighbours(const float* address) {
-    return make_float4(__ldg(address), __ldg(address + 1), __ldg(address + 2), __ldg(address + 3));
+    return make_float4(address[0], address[1], address[2], address[3]);
 }
 
 // Up to four neighbours, `valid` of them inside the matrix (any number ≤ 0: none); zeros outside.
 __device__ __forceinline__ float4 load_guarded(const float* address, int64_t stride, int valid) {
     float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (valid > 0) value.x = __ldg(address);
-    if (valid > 1) value.y = __ldg(address + stride);
-    if (valid > 2) value.z = __ldg(address + 2 * stride);
-    if (valid > 3) value.w = __ldg(address + 3 * stride);
+    if (valid > 0) value.x = *address;
+    if (valid > 1) value.y = address[stride];
+    if (valid > 2) value.z = address[2 * stride];
+    if (valid > 3) value.w = address[3 * stride];
     return value;
 }

@@ -201,7 +201,7 @@ private:
     // Four neighbours of the bias, 0 where there are no columns.
     __device__ __forceinline__ float4 bias_vector(const GemmArgs& args, int col) const {
         const bool aligned = args.bias_stride == 1 && reinterpret_cast<uintptr_t>(args.bias) % sizeof(float4) == 0;
-        if (aligned && col + kVector <= args.n) return __ldg(reinterpret_cast<const float4*>(bias + col));
+        if (aligned && col + kVector <= args.n) return *reinterpret_cast<const float4*>(bias + col);
         float x[kVector];
 #pragma unroll
         for (int i = 0; i < kVector; ++i) x[i] = col + i < args.n ? bias[(col + i) * args.bias_stride] : 0.0f;

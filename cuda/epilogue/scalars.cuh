@@ -9,8 +9,8 @@ struct Scalars {
     bool without_product;   // α in memory is 0, and then a NaN or an infinity in A or B counts for nothing
 
     __device__ __forceinline__ explicit Scalars(const GemmArgs& args)
-        : alpha(args.alpha_at != nullptr ? __ldg(args.alpha_at) : args.alpha),
-          beta(args.beta_at != nullptr ? __ldg(args.beta_at) : args.beta),
+        : alpha(args.alpha_at != nullptr ? *args.alpha_at : args.alpha),
+          beta(args.beta_at != nullptr ? *args.beta_at : args.beta),
           without_product(args.alpha_at != nullptr && alpha == 0.0f) {}
 
     __device__ __forceinline__ float scale(float acc) const { return without_product ? 0.0f : alpha * acc; }

@@ -45,12 +45,12 @@ struct FewK {
 #pragma unroll
         for (int k = 0; k < MOST_K; ++k) {
             of_b[k] = 0;
-            if (k < args.k && col < args.n) of_b[k] = __ldg(b);
+            if (k < args.k && col < args.n) of_b[k] = *b;
             b += args.b.row_stride;
 #pragma unroll
             for (int i = 0; i < TM; ++i) {
                 of_a[k][i] = 0;
-                if (k < args.k && inside[i]) of_a[k][i] = __ldg(a[i]);
+                if (k < args.k && inside[i]) of_a[k][i] = *a[i];
                 a[i] += args.a.col_stride;
             }
         }

@@ -25,7 +25,6 @@ struct OuterFloats {
 #define FFMA_OUTER(NAME, BLOCKS, BM, BN, MOST_K, WARPS)                                                                \
     extern "C" __global__ void __launch_bounds__(WARPS* kWarp, BLOCKS - kFewerBlocks)                                  \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
-        if (gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                                     \
         ffma_gemm::Outer<ffma_gemm::OuterFloats, BM, BN, MOST_K, WARPS>::run(args);                                    \
     }
 

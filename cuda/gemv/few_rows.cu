@@ -131,7 +131,7 @@ __device__ __forceinline__ void multiply(const GemmArgs& args, typename SHAPE::S
 #pragma unroll
         for (int i = 0; i < TN; ++i) w[step][i] = ptx::load_streaming(line[i] + step * SHAPE::STEP_K);
 #pragma unroll
-        for (int i = 0; i < TM; ++i) x[step][i] = load_vector(row[i] + step * SHAPE::STEP_K);
+        for (int i = 0; i < TM; ++i) x[step][i] = ptx::load_global(row[i] + step * SHAPE::STEP_K);
     };
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) fetch(step, 0);
@@ -216,7 +216,7 @@ __device__ __forceinline__ void multiply(const GemmArgs& args, typename SHAPE::S
         if (!is_output(i) || owner_of(i) != slice || to_row >= args.m || to_line >= args.n) continue;
 #pragma unroll 1
         for (int k = whole_k; k < args.k; ++k)
-            total[i] = fmaf(__ldg(a + to_row * args.a.row_stride + k), __ldg(b + to_line * args.b.col_stride + k), total[i]);
+            total[i] = fmaf(a[to_row * args.a.row_stride + k], b[to_line * args.b.col_stride + k], total[i]);
         epilogue.store(args, to_row, to_line, total[i], beside[i]);
     }
 }

@@ -163,7 +163,9 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
             for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
                 for (int v = 0; v < M; ++v) {
-                    const float4 x = k + u * kStep + kVector <= k_end ? load_vector(vector[v] + k + u * kStep) : zero;
+                    // In the smallest kernel loads stay ahead of the multiplications only if the compiler may not move them.
+                    const auto fetch = [&](const float* from) { return M == 1 && !FUSED ? ptx::load_global(from) : load_vector(from); };
+                    const float4 x = k + u * kStep + kVector <= k_end ? fetch(vector[v] + k + u * kStep) : zero;
                     if constexpr (FUSED) {
                         // Without branches, so that all loads go ahead of the multiplications.
                         const bool inside = norm != nullptr && k + u * kStep + kVector <= k_end;
@@ -180,24 +182,34 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
         }
     }
     if constexpr (!PLAIN) {
-        // Element by element the last k mod 4, or everything: then several steps are under way, where there are registers for it.
-        constexpr int kSteps = kSum <= kVector ? kVector : 1;
-#pragma unroll kSteps
-        for (k = (vectors ? k_end - k_end % kVector : 0) + threadIdx.x; k < k_end; k += WARPS * kWarp) {
-            float w[LINES];
+        // Element by element the last k mod 4, or everything: then several steps of all lines are under way at once, as registers
+        // allow.
+        constexpr int kSteps = kSum <= kVector ? 8 : SWAPPED ? 4 : 2, kThreads = WARPS * kWarp;
+        static_assert(kSteps * kThreads <= kMaxOvershoot, "k + kSteps · kThreads is an int");
+#pragma unroll 1
+        for (k = (vectors ? k_end - k_end % kVector : 0) + threadIdx.x; k < k_end; k += kSteps * kThreads) {
+            float w[kSteps][LINES];
 #pragma unroll
-            for (int i = 0; i < LINES; ++i) w[i] = __ldg(line[i] + k * g.matrix_k_stride);
+            for (int s = 0; s < kSteps; ++s) {
+                const int at = k + s * kThreads;
 #pragma unroll
-            for (int v = 0; v < M; ++v) {
-                const float x = __ldg(vector[v] + k * g.vector_k_stride);
-                if constexpr (FUSED) {
-                    const float weighted = norm != nullptr ? x * __ldg(norm + k) : x;
-                    square[v] = fmaf(x, x, square[v]);
+                for (int i = 0; i < LINES; ++i) w[s][i] = ptx::load_or_zero(line[i] + at * g.matrix_k_stride, at < k_end);
+            }
 #pragma unroll
-                    for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[i], weighted, acc[v * LINES + i]);
-                } else {
+            for (int s = 0; s < kSteps; ++s) {
+                const int at = k + s * kThreads;
 #pragma unroll
-                    for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[i], x, acc[v * LINES + i]);
+                for (int v = 0; v < M; ++v) {
+                    const float x = ptx::load_or_zero(vector[v] + at * g.vector_k_stride, at < k_end);
+                    if constexpr (FUSED) {
+                        const float weighted = norm != nullptr ? x * ptx::load_or_zero(norm + at, at < k_end) : x;
+                        square[v] = fmaf(x, x, square[v]);
+#pragma unroll
+                        for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[s][i], weighted, acc[v * LINES + i]);
+                    } else {
+#pragma unroll
+                        for (int i = 0; i < LINES; ++i) acc[v * LINES + i] = fmaf(w[s][i], x, acc[v * LINES + i]);
+                    }
                 }
             }
         }
@@ -223,11 +235,11 @@ __device__ __forceinline__ void gemv_dot(const GemmArgs& args) {
     }
 }
 
-// The same for a matrix that is contiguous along the lines.
-template <bool SWAPPED>
+// The same for matrices that are contiguous along the lines. Up to four vectors leave registers for more than one matrix.
+template <bool SWAPPED, int M>
 __device__ __forceinline__ bool is_plain_along_lines(const GemmArgs& args) {
     const int access = SWAPPED ? kColVector : kRowVector, lines = SWAPPED ? args.m : args.n;
-    return args.batch == 1 && args.k % kVector == 0 && lines % kVector == 0 && args.a_access == access && args.b_access == access;
+    return (args.batch == 1 || M <= kVector) && args.k % kVector == 0 && lines % kVector == 0 && args.a_access == access && args.b_access == access;
 }
 
 // Rows off 16 bytes, of lines that lie beside each other: a lane has one of a warp's 32 lines, so that a warp reads 128 neighbouring bytes
@@ -244,13 +256,13 @@ __device__ __forceinline__ void along_words(const Gemv& g, const float* const (&
         float w[kSteps], x[M];
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) {
-            w[i] = 0.0f;
-            if (k + i * WARPS < k_end) w[i] = __ldg(column + (k + i * WARPS) * g.matrix_k_stride);
+            const int at = k + i * WARPS;
+            w[i] = ptx::load_or_zero(column + at * g.matrix_k_stride, at < k_end);
         }
 #pragma unroll
         for (int v = 0; v < M; ++v) {
-            x[v] = 0.0f;
-            if (lane < kSteps && k + lane * WARPS < k_end) x[v] = __ldg(vector[v] + (k + lane * WARPS) * g.vector_k_stride);
+            const int at = k + lane * WARPS;
+            x[v] = ptx::load_or_zero(vector[v] + at * g.vector_k_stride, lane < kSteps && at < k_end);
         }
 #pragma unroll
         for (int i = 0; i < kSteps; ++i)
@@ -271,7 +283,7 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int line_count = SWAPPED ? args.m : args.n;
     const int line_blocks = (line_count - 1) / kLines + 1;
-    const int batch = PLAIN ? 0 : blockIdx.x / line_blocks;
+    const int batch = args.batch == 1 || (PLAIN && M > kVector) ? 0 : blockIdx.x / line_blocks;
     const int first_line = (blockIdx.x - batch * line_blocks) * kLines;
     const Gemv g = gemv_of<SWAPPED, false>(args, batch);
     // Lines beyond the last are read as the last ones again and not stored.
@@ -327,7 +339,8 @@ __device__ __forceinline__ void gemv_axpy(const GemmArgs& args) {
         finish<M, kLines, WARPS, SWAPPED>(args, batch, first_line, sums);
         return;
     } else {
-#pragma unroll 2
+        constexpr int kUnroll = M <= kVector ? 2 : 1;   // as registers allow
+#pragma unroll kUnroll
         for (; k < k_end; k += kStep) {
             float4 w[kVector];
             const float* from = column + k * g.matrix_k_stride;
@@ -418,7 +431,7 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
             from += vector * args.b.col_stride;
 #pragma unroll 8
             for (int k = threadIdx.x / N; k < kDepth; k += kThreads / N)
-                panel[vector][k] = vector < args.n && k < depth ? __ldg(from + k * args.b.row_stride) : 0.0f;
+                panel[vector][k] = vector < args.n && k < depth ? from[k * args.b.row_stride] : 0.0f;
         }
     };
 
@@ -481,7 +494,7 @@ __device__ __forceinline__ void gemv_panel(const GemmArgs& args) {
 #define GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)                                                           \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) NAME(const __grid_constant__ GemmArgs args) {          \
         ptx::wait_for_previous_kernels();                                                                            \
-        if (gemv::is_plain_along_lines<SWAPPED>(args))                                                         \
+        if (gemv::is_plain_along_lines<SWAPPED, M>(args))                                                         \
             gemv::gemv_axpy<M, LANES, WARPS, UNROLL, SWAPPED, true>(args);                                     \
         else                                                                                                        \
             gemv::gemv_axpy<M, LANES, WARPS, UNROLL, SWAPPED, false>(args);                                    \

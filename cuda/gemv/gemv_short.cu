@@ -1,4 +1,4 @@
-// Few rows of A past lines of B whose k is short, in FP32: short.cuh.
+// Few rows of A past lines of B whose k is short, or few columns of B past rows of A, in FP32: short.cuh.
 //
 // H200, recording of 1128 drawn products, µs, the fastest of all other kernels and this: NT 30 × 1×476×56 5.8 and 3.2, 10 × 1×3136×64 6.4 and
 // 4.4, 21 × 1×2756×96 12.1 and 8.8, 125 × 1×432×80 12.2 and 9.2. From k of about 1000 on others are faster.
@@ -23,13 +23,18 @@ struct Floats {
 
 }  // namespace gemv
 
-// NAME, rows of A at most, lines of B a lane.
-#define GEMV_SHORT(NAME, M, EACH)                                                                                                      \
-    extern "C" __global__ void __launch_bounds__((gemv::Short<gemv::Floats, M, EACH>::kThreads)) NAME(const __grid_constant__ GemmArgs args) { \
-        ptx::wait_for_previous_kernels();                                                                                              \
-        gemv::Short<gemv::Floats, M, EACH>::run(args);                                                                                 \
+// NAME, vectors at most, lines a lane, k of a turn of all of them, whether A is the matrix.
+#define GEMV_SHORT(NAME, M, EACH, BK, SWAPPED)                                                                          \
+    extern "C" __global__ void __launch_bounds__((gemv::Short<gemv::Floats, M, EACH, BK, SWAPPED>::kThreads))          \
+        NAME(const __grid_constant__ GemmArgs args) {                                                                   \
+        ptx::wait_for_previous_kernels();                                                                               \
+        gemv::Short<gemv::Floats, M, EACH, BK, SWAPPED>::run(args);                                                     \
     }
 
-GEMV_SHORT(gemv_short_m1, 1, 2)
-GEMV_SHORT(gemv_short_m2, 2, 2)
-GEMV_SHORT(gemv_short_m4, 4, 2)
+GEMV_SHORT(gemv_short_m1, 1, 2, 128, false)
+GEMV_SHORT(gemv_short_m2, 2, 2, 128, false)
+GEMV_SHORT(gemv_short_m4, 4, 2, 128, false)
+GEMV_SHORT(gemv_short_n1, 1, 2, 128, true)
+GEMV_SHORT(gemv_short_n2, 2, 2, 128, true)
+GEMV_SHORT(gemv_short_n4, 4, 2, 128, true)
+GEMV_SHORT(gemv_short_n8, 8, 1, 64, true)

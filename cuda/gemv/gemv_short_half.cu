@@ -1,5 +1,5 @@
-// Few rows of A past lines of B whose k is short, of 16-bit numbers: short.cuh. By multiply-adds: with so few rows a tensor core would multiply
-// zeros, and memory is what such a product waits for.
+// Few rows of A past lines of B whose k is short, or few columns of B past rows of A, of 16-bit numbers: short.cuh. By multiply-adds: with so few
+// a tensor core would multiply zeros, and memory is what such a product waits for.
 #include "../epilogue/half.cuh"
 #include "short.cuh"
 
@@ -17,17 +17,20 @@ struct Halves {
 
 }  // namespace gemv
 
-// Name, type, rows of A at most, lines of B a lane.
-#define GEMV_SHORT_HALF_OF(NAME, TYPE, M, EACH)                                                                        \
-    extern "C" __global__ void __launch_bounds__((gemv::Short<gemv::Halves<TYPE>, M, EACH>::kThreads))               \
+// Name, type, vectors at most, lines a lane, k of a turn of all of them, whether A is the matrix.
+#define GEMV_SHORT_HALF_OF(NAME, TYPE, M, EACH, BK, SWAPPED)                                                               \
+    extern "C" __global__ void __launch_bounds__((gemv::Short<gemv::Halves<TYPE>, M, EACH, BK, SWAPPED>::kThreads))      \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
         ptx::wait_for_previous_kernels();                                                                              \
-        gemv::Short<gemv::Halves<TYPE>, M, EACH>::run(args);                                                           \
+        gemv::Short<gemv::Halves<TYPE>, M, EACH, BK, SWAPPED>::run(args);                                                  \
     }
-#define GEMV_SHORT_HALF(ROWS, ...)                                                                                     \
-    GEMV_SHORT_HALF_OF(gemv_short_f16_##ROWS, Half::kF16, __VA_ARGS__)                                                 \
-    GEMV_SHORT_HALF_OF(gemv_short_bf16_##ROWS, Half::kBF16, __VA_ARGS__)
+#define GEMV_SHORT_HALF(VECTORS, ...)                                                                                  \
+    GEMV_SHORT_HALF_OF(gemv_short_f16_##VECTORS, Half::kF16, __VA_ARGS__)                                              \
+    GEMV_SHORT_HALF_OF(gemv_short_bf16_##VECTORS, Half::kBF16, __VA_ARGS__)
 
-GEMV_SHORT_HALF(m1, 1, 4)
-GEMV_SHORT_HALF(m2, 2, 4)
-GEMV_SHORT_HALF(m4, 4, 2)
+GEMV_SHORT_HALF(m1, 1, 4, 128, false)
+GEMV_SHORT_HALF(m2, 2, 4, 128, false)
+GEMV_SHORT_HALF(m4, 4, 2, 128, false)
+GEMV_SHORT_HALF(n1, 1, 4, 128, true)
+GEMV_SHORT_HALF(n2, 2, 4, 128, true)
+GEMV_SHORT_HALF(n4, 4, 2, 128, true)

@@ -119,7 +119,7 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
 #pragma unroll
                 for (int j = 0; j < LOADS; ++j) {
                     const int k = place.slab * SHAPE::SLAB_K + thread_k + j * SHAPE::LOAD_K;
-                    norm_weight[j] = norm != nullptr && k < whole_k ? __ldg(reinterpret_cast<const Vector*>(norm + k)) : Vector{};
+                    norm_weight[j] = norm != nullptr && k < whole_k ? *reinterpret_cast<const Vector*>(norm + k) : Vector{};
                 }
             }
 #pragma unroll
@@ -127,7 +127,7 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
 #pragma unroll
                 for (int j = 0; j < LOADS; ++j) {
                     const int k = place.slab * SHAPE::SLAB_K + thread_k + j * SHAPE::LOAD_K;
-                    const Vector own = k < whole_k ? __ldg(reinterpret_cast<const Vector*>(line_stream::row_of<Element>(args, row) + k)) : Vector{};
+                    const Vector own = k < whole_k ? *reinterpret_cast<const Vector*>(line_stream::row_of<Element>(args, row) + k) : Vector{};
                     if constexpr (FUSED) Type::widen(own, x[row][j]);
                     else x[row][j] = own;
                 }

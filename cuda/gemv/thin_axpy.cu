@@ -15,7 +15,7 @@
 //
 // A lane has EACH lines, 32 apart, and a sum for each of them and each vector. The warps of a block take turns along k, and
 // their sums are added in pairs: always in the same order. Where there are few lines, a cluster cuts k. Few lines and a long k want
-// few lines a block and many warps (8 × 32), many lines the opposite.
+// few lines a block, many warps and more of k at a time (1 × 32, 8 × 32), many lines the opposite.
 //
 // H200, µs, operands cold but for the two TN: the planner's choice before, this kernel, cuBLAS.
 //   NN 4×151646×2560    748   369   412        NN 8×51865×1024    146    73    90
@@ -26,15 +26,15 @@
 
 namespace thin {
 
-constexpr int kSteps = 8;   // of k that a warp takes at a time
-
 template <int M, int EACH, int WARPS, bool SWAPPED>
 struct Axpy {
     static constexpr int kThreads = WARPS * kWarp, kLines = EACH * kWarp, kHalf = WARPS / 2;
+    static constexpr int kSteps = M == 1 ? 32 : EACH == 1 ? 16 : 8;   // of k that a warp takes at a time
     static constexpr int kPitch = kLines + (SWAPPED ? 1 : 0);   // whoever stores rows of D reads across vectors then
     static constexpr int kItems = M * kSteps;       // elements of the vectors for the steps of a warp
     static constexpr int kVectorsAtOnce = kWarp / kSteps;   // that the lanes of a warp fetch elements of
-    static_assert(kThreads * kSteps <= kMaxOvershoot && M % kVectorsAtOnce == 0 && M % kVector == 0, "k + WARPS · kSteps is an int");
+    static_assert(kThreads * kSteps <= kMaxOvershoot && M % kVectorsAtOnce == 0, "k + WARPS · kSteps is an int");
+    static_assert(M == 1 || M % kVector == 0, "elements of the vectors are read four at a time");
 
     struct Shared {
         union {
@@ -71,7 +71,7 @@ struct Axpy {
 #pragma unroll
                 for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
-                    for (int i = 0; i < EACH; ++i) w[s][i] = __ldg(from + i * kWarp);
+                    for (int i = 0; i < EACH; ++i) w[s][i] = from[i * kWarp];
                     from += thin.matrix_k_stride;
                 }
             } else {
@@ -79,7 +79,7 @@ struct Axpy {
                 for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
                     for (int i = 0; i < EACH; ++i)
-                        w[s][i] = s < left && i * kWarp < lines_left ? __ldg(from + i * kWarp) : 0.0f;
+                        w[s][i] = s < left && i * kWarp < lines_left ? from[i * kWarp] : 0.0f;
                     from += thin.matrix_k_stride;
                 }
             }
@@ -87,19 +87,30 @@ struct Axpy {
 #pragma unroll
             for (int first = 0; first < M; first += kVectorsAtOnce) {
                 const bool inside = first < vectors_left && step < left;
-                mine[step * M + first + vector] = inside ? __ldg(x_from) : 0.0f;
+                mine[step * M + first + vector] = inside ? *x_from : 0.0f;
                 x_from += kVectorsAtOnce * thin.vector_stride;
             }
             __syncwarp();
+            if constexpr (M == 1) {
 #pragma unroll
-            for (int s = 0; s < kSteps; ++s) {
+                for (int s = 0; s < kSteps; s += kVector) {
+                    const float4 x = *reinterpret_cast<const float4*>(mine + s);
+                    multiply(acc[0], w[s], x.x);
+                    multiply(acc[0], w[s + 1], x.y);
+                    multiply(acc[0], w[s + 2], x.z);
+                    multiply(acc[0], w[s + 3], x.w);
+                }
+            } else {
 #pragma unroll
-                for (int v = 0; v < M; v += kVector) {
-                    const float4 x = *reinterpret_cast<const float4*>(mine + s * M + v);
-                    multiply(acc[v], w[s], x.x);
-                    multiply(acc[v + 1], w[s], x.y);
-                    multiply(acc[v + 2], w[s], x.z);
-                    multiply(acc[v + 3], w[s], x.w);
+                for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+                    for (int v = 0; v < M; v += kVector) {
+                        const float4 x = *reinterpret_cast<const float4*>(mine + s * M + v);
+                        multiply(acc[v], w[s], x.x);
+                        multiply(acc[v + 1], w[s], x.y);
+                        multiply(acc[v + 2], w[s], x.z);
+                        multiply(acc[v + 3], w[s], x.w);
+                    }
                 }
             }
             __syncwarp();
@@ -149,9 +160,11 @@ private:
         thin::Axpy<M, EACH, WARPS, SWAPPED>::run(args);                                                             \
     }
 
+THIN_AXPY(thin_axpy_1x32, 1, 1, 16, 2, false)
 THIN_AXPY(thin_axpy_4x128, 4, 4, 8, 3, false)
 THIN_AXPY(thin_axpy_8x32, 8, 1, 16, 2, false)
 THIN_AXPY(thin_axpy_8x64, 8, 2, 8, 4, false)
 THIN_AXPY(thin_axpy_8x128, 8, 4, 4, 5, false)
 THIN_AXPY(thin_axpy_16x64, 16, 2, 8, 3, false)
 THIN_AXPY(thin_axpy_32x8, 8, 1, 16, 2, true)
+THIN_AXPY(thin_axpy_32x1, 1, 1, 16, 2, true)

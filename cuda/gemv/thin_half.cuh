@@ -42,7 +42,7 @@ __device__ __forceinline__ void gather_numbers(const Number* from, int64_t strid
     uint32_t numbers[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-        numbers[i] = i < valid ? __ldg(from) : 0;
+        numbers[i] = i < valid ? *from : 0;
         from += stride;
     }
 #pragma unroll
@@ -67,7 +67,7 @@ struct Run {
 #pragma unroll
             for (int i = 0; i < kRead; ++i) {
                 uint4 four = make_uint4(0, 0, 0, 0);
-                if (i < windows) four = __ldg(reinterpret_cast<const uint4*>(window) + i);
+                if (i < windows) four = reinterpret_cast<const uint4*>(window)[i];
                 put(i, four);
             }
             return;

@@ -87,7 +87,7 @@ private:
                 for (int v = 0; v < kVectorsOfLane; ++v) {
                     x[v][0] = x[v][1] = 0;
                     if (fours && left >= kRows) {
-                        const uint2 four = __ldg(reinterpret_cast<const uint2*>(x_line[v] + first));
+                        const uint2 four = *reinterpret_cast<const uint2*>(x_line[v] + first);
                         x[v][0] = four.x;
                         x[v][1] = four.y;
                     } else if (left > 0) {

@@ -29,7 +29,8 @@ __device__ __forceinline__ int recompute(int value) {
     return value;
 }
 
-// Returns its argument, which the compiler has to compute before what follows of these instructions: before a wait, and not after it.
+// Returns its argument, which the compiler has to compute before what follows of these instructions: before a wait, and not after it. It
+// does not know any more that the pointer is one to global memory (load_global() in memory.cuh does).
 __device__ __forceinline__ const float* compute_now(const float* pointer) {
     asm volatile("" : "+l"(pointer) : : "memory");
     return pointer;

@@ -33,32 +33,44 @@ __device__ __forceinline__ void prefetch_l2(const void* address, int bytes) {
 #endif
 }
 
-// ---- loads of data that is used once. PTX: "ld.global.nc" ------------------------------------------------------
+// ---- loads of data that is used once. PTX: "ld.global" ---------------------------------------------------------
+//
+// No ld.global.nc, and no __ldg() in any kernel: they ask for memory that nobody writes for as long as the kernel runs. A kernel that starts
+// while the one before is still writing can't promise that, and ptxas, which trusts the promise, has moved such loads ahead of
+// griddepcontrol.wait.
 
-// Reads 16 read-only bytes that no other thread of the block will ask for: they do not displace the L1's content.
+// Reads 16 bytes by a pointer of which the compiler may not know that it is one to global memory.
+__device__ __forceinline__ float4 load_global(const float* address) {
+    float4 value;
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address));
+    return value;
+}
+
+// Reads 16 bytes that no other thread of the block will ask for: they do not displace the L1's content.
 __device__ __forceinline__ float4 load_streaming(const float* address) {
     float4 value;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address));
     return value;
 }
 
 __device__ __forceinline__ uint4 load_streaming(const uint16_t* address) {
     uint4 value;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "l"(address));
     return value;
 }
 
-// Reads an element, or nothing where not `inside`: then it is zero, and `address` may lead anywhere. The compiler leaves such loads where they
-// are: what a thread asks for before it uses any of it is under way together.
+// Reads an element, or nothing where not `inside`: then it is zero, and `address` may lead anywhere. The compiler keeps the order of such
+// loads, and does not move them to their uses: what a thread asks for before it uses any of it is under way together.
 __device__ __forceinline__ float load_or_zero(const float* address, bool inside) {
     float value;
     asm volatile(
         "{\n\t.reg .pred inside;\n\t"
         "setp.ne.u32 inside, %2, 0;\n\t"
         "mov.f32 %0, 0f00000000;\n\t"
-        "@inside ld.global.nc.f32 %0, [%1];\n\t}"
+        "@inside ld.global.f32 %0, [%1];\n\t}"
         : "=&f"(value) : "l"(address), "r"(static_cast<uint32_t>(inside)));
     return value;
 }
@@ -69,7 +81,7 @@ __device__ __forceinline__ uint16_t load_or_zero(const uint16_t* address, bool i
         "{\n\t.reg .pred inside;\n\t"
         "setp.ne.u32 inside, %2, 0;\n\t"
         "mov.u16 %0, 0;\n\t"
-        "@inside ld.global.nc.u16 %0, [%1];\n\t}"
+        "@inside ld.global.u16 %0, [%1];\n\t}"
         : "=&h"(value) : "l"(address), "r"(static_cast<uint32_t>(inside)));
     return value;
 }

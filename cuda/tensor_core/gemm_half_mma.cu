@@ -23,6 +23,7 @@
 #include "../ptx/execution.cuh"
 #include "../ptx/half.cuh"
 #include "../ptx/machine.cuh"
+#include "../ptx/memory.cuh"
 #include "../ptx/mma.cuh"
 #include "../scheduler/tiles.cuh"
 
@@ -158,7 +159,7 @@ private:
         uint32_t words[kChunkElements / 2] = {};
 #pragma unroll
         for (int i = 0; i < kChunkElements; ++i) {
-            if (i < count) words[i / 2] |= static_cast<uint32_t>(__ldg(from + i)) << i % 2 * 16;
+            words[i / 2] |= static_cast<uint32_t>(ptx::load_or_zero(from + i, i < count)) << i % 2 * 16;
         }
         *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
     }
@@ -181,7 +182,7 @@ private:
             const uint16_t* from = here > 0 ? next + skip * line_stride : next;
             char* to = place(tile, line + skip, along);
             if (here % kWord == 0) ptx::cp_async_4(to, from, here);
-            else *reinterpret_cast<uint32_t*>(to) = __ldg(from);
+            else *reinterpret_cast<uint32_t*>(to) = *from;
         }
     }
     __device__ __forceinline__ void copy_elements(char* tile, int lines, int left) const {
@@ -193,8 +194,8 @@ private:
             for (int i = 0; i < kFlight; ++i) {
                 const int skip = (first + i) * kPairLines;
                 const uint16_t* from = next + skip * line_stride;
-                const uint32_t low = skip < lines && left > 0 ? __ldg(from) : 0;
-                const uint32_t high = skip < lines && left > 1 ? __ldg(from + along_stride) : 0;
+                const uint32_t low = ptx::load_or_zero(from, skip < lines && left > 0);
+                const uint32_t high = ptx::load_or_zero(from + along_stride, skip < lines && left > 1);
                 pair[i] = high << 16 | low;
             }
 #pragma unroll

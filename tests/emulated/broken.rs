@@ -97,7 +97,13 @@ const FAMILIES: [Family; 32] = [
     (
         "thin products",
         Target::Hopper,
-        &["thin_axpy_4x128", "thin_axpy_32x8", "thin_dot_256x2", "thin_dot_4x128"],
+        &[
+            "thin_axpy_4x128",
+            "thin_axpy_32x8",
+            "thin_axpy_32x1",
+            "thin_dot_256x2",
+            "thin_dot_4x128",
+        ],
     ),
     (
         "thin products, 16 bits",
@@ -117,6 +123,7 @@ const FAMILIES: [Family; 32] = [
             "gemv_dot_n4",
             "gemv_dot_m8_deep",
             "gemv_short_m2",
+            "gemv_short_n4",
             "gemv_axpy_m2",
             "gemv_axpy_n1",
             "gemv_panel_n16",
@@ -137,7 +144,7 @@ const FAMILIES: [Family; 32] = [
     (
         "few rows past short lines, 16 bits",
         Target::Hopper,
-        &["gemv_short_bf16_m1", "gemv_short_f16_m4"],
+        &["gemv_short_bf16_m1", "gemv_short_f16_m4", "gemv_short_bf16_n2"],
     ),
     (
         "mma.sync",

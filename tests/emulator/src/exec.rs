@@ -1108,6 +1108,16 @@ impl Machine<'_> {
                     self.put(w, part, &value, active);
                 }
             }
+            Op::Ld { constant: true, .. } if self.launch.early && active != 0 => {
+                return at_lane(
+                    Err(Fault::new(
+                        Kind::BeforeGridWait,
+                        "ld.global.nc is for memory that nobody writes while the kernel runs, and an earlier kernel may still do so when \
+                         this one starts: the compiler may move it ahead of griddepcontrol.wait",
+                    )),
+                    active.trailing_zeros(),
+                );
+            }
             Op::Ld {
                 space,
                 ty,

@@ -472,6 +472,8 @@ pub enum Op {
         ty: Ty,
         sem: Sem,
         scope: Scope,
+        /// `.nc`: nobody writes there while the kernel runs.
+        constant: bool,
         wide: bool,
         d: Box<[u32]>,
         at: Addr,

@@ -1150,6 +1150,7 @@ impl<'a> Parser<'a> {
                     ty,
                     sem,
                     scope,
+                    constant: has("nc"),
                     wide: self.class_of(body, &o[0], class(ty)) == Class::Wide,
                     d: self.dst_list(body, &o[0], self.class_of(body, &o[0], class(ty)))?,
                     at: self.addr(body, &o[1])?,

@@ -697,6 +697,11 @@ fn an_early_launch_waits_before_it_touches_memory() {
         go("ld.global.f32 %f1, [%rd4]; griddepcontrol.wait;"),
         Some(Kind::BeforeGridWait)
     );
+    // Behind the wait, too, for the compiler may move it.
+    assert_eq!(
+        go("griddepcontrol.wait; ld.global.nc.f32 %f1, [%rd4];"),
+        Some(Kind::BeforeGridWait)
+    );
     // One thread's wait is another's knowledge only through a barrier.
     let one = "setp.ne.s32 %p1, %r1, 0;\n@%p1 bra A;\ngriddepcontrol.wait;\nA:\nBARRIER\nld.global.f32 %f1, [%rd4];";
     assert_eq!(go(&one.replace("BARRIER", "bar.sync 0;")), None);

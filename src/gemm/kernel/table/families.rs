@@ -587,6 +587,19 @@ pub(super) const fn short_rows(name: &'static str, [bm, bn]: [u32; 2]) -> Kernel
     }
 }
 
+/// At most BN columns of B; eight lanes share a short k of a row of A: a block has four warps and BM rows of A, BK of k in a turn. Columns
+/// across k are read element by element, out of the L1. Tile `[BM, BN, BK]`.
+pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> KernelSpec {
+    let rows = short_rows(name, [bn, bm]);
+    let row = dot_cols(name, [bm, bn, bk], rows.threads / derived::WARP);
+    KernelSpec {
+        file: rows.file,
+        summary: "streams rows of A whose k is short past a few columns of B",
+        partial_sums: rows.partial_sums,
+        ..row
+    }
+}
+
 /// One matrix, at most BM rows of A; B is stored transposed, and blocks that stay stream it in groups of BN lines, BK of k at a time. Tile
 /// `[BM, BN, BK]`, then warps and blocks a multiprocessor.
 pub(super) const fn stream(
@@ -673,8 +686,15 @@ pub(super) const fn axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -
 
 // ---- thin products ------------------------------------------------------------------------------------------------
 
-/// Steps of k that a warp of an `axpy` kernel takes at a time.
-const THIN_STEPS: u32 = 8;
+/// k that a warp of `thin_axpy` takes at a time, with so many vectors and so many lines of a lane.
+const fn thin_steps(vectors: u32, each: u32) -> u32 {
+    match (vectors, each) {
+        (1, _) => 32,
+        (_, 1) => 16,
+        _ => 8,
+    }
+}
+
 /// Tiles along the vectors at most: the matrix is read once for each of them.
 const THIN_TILES: u32 = 2;
 
@@ -704,12 +724,12 @@ pub(super) const fn past_cols(block: [u32; 2], a: &'static [Access]) -> Needs {
 }
 
 /// The lanes of a warp lie along the lines, its warps share k.
-const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], warps: u32) -> KernelSpec {
+const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], steps: u32, warps: u32) -> KernelSpec {
     KernelSpec {
         name,
         file: "gemv/thin_axpy",
         summary: "a matrix along its lines past few vectors, any alignment",
-        tile: tile([bm, bn, warps * THIN_STEPS], NO_WARPS, thread, 1),
+        tile: tile([bm, bn, warps * steps], NO_WARPS, thread, 1),
         threads: warps * derived::WARP,
         partial_sums: warps,
         ..THIN
@@ -719,18 +739,20 @@ const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], war
 /// B past rows of A, BM at a time. Tile `[BM, BN]`, then warps.
 pub(super) const fn thin_axpy_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     let [bm, bn] = block;
+    let each = bn / derived::WARP;
     KernelSpec {
         needs: past_rows(block, ALONG_ROWS),
-        ..thin_axpy(name, block, [bm, bn / derived::WARP], warps)
+        ..thin_axpy(name, block, [bm, each], thin_steps(bm, each), warps)
     }
 }
 
 /// A, stored transposed, past columns of B, BN at a time.
 pub(super) const fn thin_axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     let [bm, bn] = block;
+    let each = bm / derived::WARP;
     KernelSpec {
         needs: past_cols(block, ALONG_COLS),
-        ..thin_axpy(name, block, [bm / derived::WARP, bn], warps)
+        ..thin_axpy(name, block, [each, bn], thin_steps(bn, each), warps)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, short_rows, stream};
+use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, short_cols, short_rows, stream};
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
 use crate::gemm::operands::DType::F32;
 
@@ -13,7 +13,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     dot_rows("gemv_dot_m2",       [2, 2, 1024],  4),
     dot_rows("gemv_dot_m4",       [4, 4, 1024],  8),
     dot_rows("gemv_dot_m8",       [8, 4, 256],   2),
-    dot_rows("gemv_dot_m8_deep",  [8, 2, 1024],  8),
+    dot_rows("gemv_dot_m8_deep",  [8, 2, 1024],  8).spills(&[120]),
     dot_cols("gemv_dot_n1",       [4, 1, 2048],  4),
     dot_cols("gemv_dot_n2",       [4, 2, 2048],  4),
     dot_cols("gemv_dot_n4",       [4, 4, 1024],  4),
@@ -24,6 +24,12 @@ pub(super) const ROWS: &[KernelSpec] = &[
     short_rows("gemv_short_m1", [1, 32]),
     short_rows("gemv_short_m2", [2, 32]),
     short_rows("gemv_short_m4", [4, 32]),
+
+    // name, [BM, BN, BK]
+    short_cols("gemv_short_n1", [32, 1, 128]),
+    short_cols("gemv_short_n2", [32, 2, 128]),
+    short_cols("gemv_short_n4", [32, 4, 128]),
+    short_cols("gemv_short_n8", [16, 8, 64]),
 
     // name, [BM, BN], warps
     axpy_rows("gemv_axpy_m1",     [1, 32],  16),
@@ -40,8 +46,8 @@ pub(super) const ROWS: &[KernelSpec] = &[
     stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
 
     // name, that of the kernel without norm and gated columns, and it
-    fused("gemv_fused_dot_m1",   "gemv_dot_m1_deep",     dot_rows("", [1, 2, 2048], 4)).spills(&[100]),
-    fused("gemv_fused_dot_m2",   "gemv_dot_m2",          dot_rows("", [2, 2, 1024], 4)),
+    fused("gemv_fused_dot_m1",   "gemv_dot_m1_deep",     dot_rows("", [1, 2, 2048], 4)).spills(&[86, 89, 100]),
+    fused("gemv_fused_dot_m2",   "gemv_dot_m2",          dot_rows("", [2, 2, 1024], 4)).spills(&[100]),
     fused("gemv_fused_m1_k1024", "gemv_stream_m1_k1024", stream("", F32, [1, 4, 1024], 4, 4)),
     fused("gemv_fused_m1_k2048", "gemv_stream_m1_k2048", stream("", F32, [1, 4, 2048], 8, 2)),
 
@@ -50,11 +56,13 @@ pub(super) const ROWS: &[KernelSpec] = &[
     at_once("few_rows_16x12", [16, 12], [8, 2], 4),
 
     // name, [BM, BN], warps
+    thin_axpy_rows("thin_axpy_1x32",  [1, 32],  16),
     thin_axpy_rows("thin_axpy_4x128", [4, 128], 8),
     thin_axpy_rows("thin_axpy_8x32",  [8, 32],  16),
     thin_axpy_rows("thin_axpy_8x64",  [8, 64],  8),
     thin_axpy_rows("thin_axpy_8x128", [8, 128], 4),
     thin_axpy_rows("thin_axpy_16x64", [16, 64], 8),
+    thin_axpy_cols("thin_axpy_32x1",  [32, 1],  16),
     thin_axpy_cols("thin_axpy_32x8",  [32, 8],  16),
 
     // name, [BM, BN, BK], stages

@@ -233,7 +233,7 @@ const fn fused(
 }
 
 /// Few rows past lines of B whose k is short, by multiply-adds: rows, and lines of B of a block.
-const fn short(name: &'static str, costs: &'static str, dtype: DType, [rows, lines]: [u32; 2]) -> KernelSpec {
+const fn short_rows(name: &'static str, costs: &'static str, dtype: DType, [rows, lines]: [u32; 2]) -> KernelSpec {
     const SOURCE: [&str; 2] = [
         "gemv/gemv_short_half",
         "streams lines of B whose k is short past a few rows of A, 16 bits",
@@ -247,6 +247,15 @@ const fn short(name: &'static str, costs: &'static str, dtype: DType, [rows, lin
         },
         ..multiply_adds(of, costs, dtype, SOURCE)
     }
+}
+
+/// Few columns past rows of A whose k is short, likewise: rows of A of a block, columns, and k of a turn.
+const fn short_cols(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3]) -> KernelSpec {
+    const SOURCE: [&str; 2] = [
+        "gemv/gemv_short_half",
+        "streams rows of A whose k is short past a few columns of B, 16 bits",
+    ];
+    multiply_adds(families::short_cols(name, block), costs, dtype, SOURCE)
 }
 
 /// A kernel for FP32 with elements of this type, by the same multiply-adds, from this file and with this summary.
@@ -463,9 +472,13 @@ both! { F16, BF16,
     axpy_cols("thin_axpy", "64x8", [64, 8, 128], [1, 8]),
     axpy_cols("thin_axpy", "256x8", [256, 8, 16], [4, 1]),
     // rows, lines of B of a block
-    short("gemv_short", "m1", [1, 64]),
-    short("gemv_short", "m2", [2, 64]),
-    short("gemv_short", "m4", [4, 32]),
+    short_rows("gemv_short", "m1", [1, 64]),
+    short_rows("gemv_short", "m2", [2, 64]),
+    short_rows("gemv_short", "m4", [4, 32]),
+    // rows of A of a block, columns, k of a turn
+    short_cols("gemv_short", "n1", [64, 1, 128]),
+    short_cols("gemv_short", "n2", [64, 2, 128]),
+    short_cols("gemv_short", "n4", [32, 4, 128]),
     // tile, most of k, rows of a thread
     few_k("few_k", "128x8", [128, 8, 16], 4),
     few_k("few_k", "16x64", [16, 64, 16], 4),
