@@ -79,12 +79,12 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "FFMA_UNALIGNED(NAME, BLOCKS, BM, BN, BK, WM, WN, TM, TN, STAGES, ROLLED)",
-        of: "ffma_gemm::Unaligned<BM, BN, BK, WM, WN, TM, TN, STAGES, ROLLED>",
+        made_by: "FFMA_UNALIGNED(NAME, BLOCKS, BM, BN, BLOCK_K, WM, WN, TM, TN, STAGES, ROLLED, GROUPS)",
+        of: "ffma_gemm::Unaligned<BM, BN, BLOCK_K, WM, WN, TM, TN, STAGES, ROLLED, GROUPS>",
         says: &[
-            ("bm", "BM"), ("bn", "BN"), ("bk", "BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
-            ("stages", "STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
-            ("halves_end", "2 * C::kHalf == BK"),
+            ("bm", "BM"), ("bn", "BN"), ("bk", "BLOCK_K"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
+            ("stages", "STAGES"), ("partial_sums", "GROUPS"), ("threads", "C::kThreads"),
+            ("halves_end", "2 * C::kHalf * GROUPS == BLOCK_K"),
         ],
     },
     Family {

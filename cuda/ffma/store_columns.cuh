@@ -9,21 +9,38 @@
 
 namespace ffma_gemm {
 
-// A block's tile: BM × BN, WM × WN of it a warp and TM × TN a thread.
-template <int BM, int BN, int WM, int WN, int TM, int TN>
+// One of two types.
+template <bool FIRST, typename A, typename B>
+struct Either {
+    using Type = A;
+};
+template <typename A, typename B>
+struct Either<false, A, B> {
+    using Type = B;
+};
+
+// A block's tile: BM × BN, WM × WN of it a warp and TM × TN a thread. Sliced-K: GROUPS groups of warps have sums of the tile, each of its own
+// part of k.
+template <int BM, int BN, int WM, int WN, int TM, int TN, int GROUPS = 1>
 struct ColumnStore {
     static constexpr int kLanesM = WM / TM, kLanesN = WN / TN;
     using Thread = ThreadTile<kLanesM, kLanesN, TM, TN>;
     using LaneGrid = Lanes<kLanesM, kLanesN>;
-    static constexpr int kWarpsN = BN / WN, kWarps = BM / WM * kWarpsN, kThreads = kWarps * kWarp;
+    static constexpr int kWarpsN = BN / WN, kWarps = BM / WM * kWarpsN;   // of a group
+    static constexpr int kGroupThreads = kWarps * kWarp, kThreads = GROUPS * kGroupThreads;
     static constexpr int kPitchSum = BN + 1;   // where the epilogue walks the whole tile
     static_assert(BM % WM == 0 && BN % WN == 0 && kLanesM * kLanesN == kWarp, "warp tiles fill the block's, and lanes the warp's");
 
     // Shared memory for the sums.
-    union Room {
+    union RoomOfOne {
         float4 out[kWarps][kLanesM * WN];
         float sums[BM * kPitchSum];
     };
+    struct RoomOfGroups {
+        float4 out[GROUPS][kWarps][kLanesM * WN];
+        float sums[BM * kPitchSum];   // of all groups
+    };
+    using Room = typename Either<GROUPS == 1, RoomOfOne, RoomOfGroups>::Type;
 
     // A thread's first output in the tile.
     static __device__ __forceinline__ int first_row(int warp, int lane) { return warp / kWarpsN * WM + LaneGrid::m(lane) * kVector; }
@@ -36,11 +53,64 @@ struct ColumnStore {
         else store_with_epilogue(tile, args, work, room.sums, first_row(warp, lane), first_col(warp, lane));
     }
 
+    // The same for groups: each adds up all groups' sums, in the order of k, of its share of the rows, and stores them.
+    static __device__ __forceinline__ void store_groups(const Thread& tile, const GemmArgs& args, const WorkUnit& work, RoomOfGroups& room,
+                                                        int group, int warp, int lane) {
+        static_assert(TM == kVector && kLanesM % GROUPS == 0, "a warp's sums are kLanesM times four rows, and groups share these");
+        constexpr int kColumns = WN / kWarp, kEach = kLanesM / GROUPS;
+        const int m = LaneGrid::m(lane), n = LaneGrid::n(lane) * kVector;
+#pragma unroll
+        for (int j = 0; j < TN; ++j) room.out[group][warp][place(m, n + Thread::col(j))] = tile.quad(0, j);
+        __syncthreads();
+        const bool plain = is_plain(args);
+        const Scalars scalars(args);
+        const int row = warp / kWarpsN * WM + group * kEach * kVector, col = warp % kWarpsN * WN + lane;   // in the tile
+        const int rows_left = args.m - work.row - row, cols_left = args.n - work.col - col;
+        const int64_t stride = args.d.row_stride;
+        float* to = static_cast<float*>(args.d.data) + batch_offset(args, args.d, work.batch) + (work.row + row) * stride + work.col + col;
+        float* sums = room.sums + row * kPitchSum + col;
+#pragma unroll
+        for (int r = 0; r < kEach; ++r) {
+            float4 quads[kColumns];
+#pragma unroll
+            for (int c = 0; c < kColumns; ++c) {
+                const int at = place(group * kEach + r, c * kWarp + lane);
+                quads[c] = room.out[0][warp][at];
+#pragma unroll
+                for (int other = 1; other < GROUPS; ++other) {
+                    const float4 more = room.out[other][warp][at];
+                    quads[c].x += more.x;
+                    quads[c].y += more.y;
+                    quads[c].z += more.z;
+                    quads[c].w += more.w;
+                }
+            }
+#pragma unroll
+            for (int v = 0; v < kVector; ++v) {
+                const bool inside = r * kVector + v < rows_left;
+#pragma unroll
+                for (int c = 0; c < kColumns; ++c) {
+                    const float sum = in_row(quads[c], v);
+                    if (!plain) sums[(r * kVector + v) * kPitchSum + c * kWarp] = sum;
+                    else if (inside && c * kWarp < cols_left) to[c * kWarp] = scalars.scale(sum);
+                }
+                to += stride;
+            }
+        }
+        if (plain) return;
+        wait_for_sums(args);
+        const Epilogue epilogue(args, work.batch);
+        store_sums<BM, BN, kThreads, kPitchSum>(args, work, epilogue, room.sums);
+    }
+
 private:
     static __device__ __forceinline__ bool is_plain(const GemmArgs& args) {
         return args.split_k == 1 && args.activation == kIdentity && Scalars(args).beta == 0.0f && args.bias == nullptr &&
                args.residual.data == nullptr;
     }
+
+    // The element of row `v`: pairs are swapped in a quad.
+    static __device__ __forceinline__ float in_row(const float4& q, int v) { return v == 0 ? q.y : v == 1 ? q.x : v == 2 ? q.w : q.z; }
 
     // Where column c of lanes m lies in `out`: moved within its four, so that any eight lanes that write 16 bytes at a time, some of them to
     // every fourth column and some at other m, and any eight that read neighbouring columns, use all banks.
@@ -76,8 +146,7 @@ private:
                     const bool inside = Thread::row(i) + r * kVector + v < rows_left;
 #pragma unroll
                     for (int c = 0; c < kColumns; ++c) {
-                        const float4& q = quads[c];
-                        const float sum = v == 0 ? q.y : v == 1 ? q.x : v == 2 ? q.w : q.z;   // pairs are swapped in a quad
+                        const float sum = in_row(quads[c], v);
                         if (inside && c * kWarp < cols_left) to[c * kWarp] = scalars.scale(sum);
                     }
                     to += stride;

@@ -15,7 +15,7 @@
 //
 // A lane has EACH lines, 32 apart, and a sum for each of them and each vector. The warps of a block take turns along k, and
 // their sums are added in pairs: always in the same order. Where there are few lines, a cluster cuts k. Few lines and a long k want
-// few lines a block, many warps and more of k at a time (1 × 32, 8 × 32), many lines the opposite.
+// few lines a block, many warps and more of k at a time (1 × 32, 8 × 32), many lines the opposite (1 × 128, 8 × 128).
 //
 // H200, µs, operands cold but for the two TN: the planner's choice before, this kernel, cuBLAS.
 //   NN 4×151646×2560    748   369   412        NN 8×51865×1024    146    73    90
@@ -29,11 +29,12 @@ namespace thin {
 template <int M, int EACH, int WARPS, bool SWAPPED>
 struct Axpy {
     static constexpr int kThreads = WARPS * kWarp, kLines = EACH * kWarp, kHalf = WARPS / 2;
-    static constexpr int kSteps = M == 1 ? 32 : EACH == 1 ? 16 : 8;   // of k that a warp takes at a time
+    static constexpr int kSteps = EACH > 1 ? 8 : M == 1 ? 32 : 16;   // of k that a warp takes at a time
     static constexpr int kPitch = kLines + (SWAPPED ? 1 : 0);   // whoever stores rows of D reads across vectors then
     static constexpr int kItems = M * kSteps;       // elements of the vectors for the steps of a warp
     static constexpr int kVectorsAtOnce = kWarp / kSteps;   // that the lanes of a warp fetch elements of
-    static_assert(kThreads * kSteps <= kMaxOvershoot && M % kVectorsAtOnce == 0, "k + WARPS · kSteps is an int");
+    static_assert(kThreads * kSteps <= kMaxOvershoot, "k + WARPS · kSteps is an int");
+    static_assert(M == 1 || M % kVectorsAtOnce == 0, "of a single vector the first lanes fetch elements, of several all");
     static_assert(M == 1 || M % kVector == 0, "elements of the vectors are read four at a time");
 
     struct Shared {
@@ -87,7 +88,7 @@ struct Axpy {
 #pragma unroll
             for (int first = 0; first < M; first += kVectorsAtOnce) {
                 const bool inside = first < vectors_left && step < left;
-                mine[step * M + first + vector] = inside ? *x_from : 0.0f;
+                if (M > 1 || vector == 0) mine[step * M + first + vector] = inside ? *x_from : 0.0f;
                 x_from += kVectorsAtOnce * thin.vector_stride;
             }
             __syncwarp();
@@ -161,6 +162,7 @@ private:
     }
 
 THIN_AXPY(thin_axpy_1x32, 1, 1, 16, 2, false)
+THIN_AXPY(thin_axpy_1x128, 1, 4, 4, 8, false)
 THIN_AXPY(thin_axpy_4x128, 4, 4, 8, 3, false)
 THIN_AXPY(thin_axpy_8x32, 8, 1, 16, 2, false)
 THIN_AXPY(thin_axpy_8x64, 8, 2, 8, 4, false)
@@ -168,3 +170,4 @@ THIN_AXPY(thin_axpy_8x128, 8, 4, 4, 5, false)
 THIN_AXPY(thin_axpy_16x64, 16, 2, 8, 3, false)
 THIN_AXPY(thin_axpy_32x8, 8, 1, 16, 2, true)
 THIN_AXPY(thin_axpy_32x1, 1, 1, 16, 2, true)
+THIN_AXPY(thin_axpy_128x1, 1, 4, 4, 8, true)

@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 32] = [
+const FAMILIES: [Family; 33] = [
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -85,6 +85,11 @@ const FAMILIES: [Family; 32] = [
         &["ffma_unaligned_32x32", "ffma_unaligned_64x32"],
     ),
     (
+        "FFMA, unaligned, sliced-K",
+        Target::Hopper,
+        &["ffma_unaligned_32x32_sliced_k", "ffma_unaligned_64x32_sliced_k"],
+    ),
+    (
         "FFMA, few k",
         Target::Hopper,
         &["ffma_few_k_128x8", "ffma_few_k_1024x1"],
@@ -101,6 +106,7 @@ const FAMILIES: [Family; 32] = [
             "thin_axpy_4x128",
             "thin_axpy_32x8",
             "thin_axpy_32x1",
+            "thin_axpy_1x128",
             "thin_dot_256x2",
             "thin_dot_4x128",
         ],

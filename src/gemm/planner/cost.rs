@@ -126,8 +126,10 @@ impl Work {
     }
 
     fn work_queue_us(&self, queue: WorkQueue, peak: f64, cost: &KernelCost) -> f64 {
-        let waves = queue.blocks().div_ceil(self.multiprocessors.max(1));
-        f64::from(waves) * f64::from(queue.strips) / f64::from(queue.members) * self.flops / (peak * cost.full)
+        let waves = f64::from(queue.blocks().div_ceil(self.multiprocessors.max(1)));
+        let strips = f64::from(queue.strips) / f64::from(queue.members);
+        let strip_us = self.flops / (peak * cost.full) + cost.share_us;
+        waves * strips * strip_us + (waves - 1.0) * self.wave_us(cost)
     }
 
     /// The time of a multiprocessor that works on so many blocks at once, in µs.

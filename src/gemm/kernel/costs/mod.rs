@@ -66,7 +66,8 @@ pub struct KernelCost {
     pub beside_us: f64,
     /// What a cut across a cluster takes more with this kernel, in µs.
     pub cut_us: f64,
-    /// What it takes a block more to finish the sums of a whole tile, where a cluster cuts k, in µs: each finishes its part of them.
+    /// What it takes a block more to finish the sums of a whole tile, where a cluster cuts k, in µs: each finishes its part of them. Where
+    /// blocks take strips from a queue, the same for each strip.
     #[serde(default)]
     pub share_us: f64,
     /// What each slice of k adds to that, in µs: its sums have to arrive.

@@ -176,6 +176,11 @@ pub(super) const fn words(tile: &Tile) -> u32 {
     larger(async_ring(tile), tile.bm * (tile.bn + 1) * FLOAT)
 }
 
+/// The same where groups share k, each with a part of the ring: the sums of all of them, and what these add up to.
+pub(super) const fn unaligned_sliced_k(tile: &Tile, groups: u32) -> u32 {
+    larger(async_ring(tile), padded(groups * sums(tile) + tile.bm * (tile.bn + 1) * FLOAT, VECTOR))
+}
+
 /// Thin products along k: a ring of `k` of so many lines, each padded by an element, and of so many vectors, padded by 16 bytes
 /// where there are many. The sums, which take its place, are fewer.
 pub(super) const fn thin_dot([lines, vectors]: [u32; 2], k: u32, stages: u32) -> u32 {

@@ -250,6 +250,25 @@ pub(super) const fn unaligned(
     }
 }
 
+/// The same sliced-K: so many groups of warps share the k of a block.
+pub(super) const fn unaligned_sliced_k(
+    name: &'static str,
+    block: [u32; 3],
+    warp: [u32; 2],
+    thread: [u32; 2],
+    stages: u32,
+    groups: u32,
+) -> KernelSpec {
+    let row = unaligned(name, block, warp, thread, stages);
+    KernelSpec {
+        summary: "FP32 multiply-adds, any alignment, groups of warps share k",
+        threads: groups * row.threads,
+        dynamic_shared: derived::unaligned_sliced_k(&row.tile, groups),
+        partial_sums: groups,
+        ..row
+    }
+}
+
 /// Sums of at most BK products, straight from memory. A tile of one row or column is for results of one row or column.
 pub(super) const fn few_k(name: &'static str, block: [u32; 3], rows: u32) -> KernelSpec {
     let [bm, bn, bk] = block;
@@ -689,7 +708,7 @@ pub(super) const fn axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -
 /// k that a warp of `thin_axpy` takes at a time, with so many vectors and so many lines of a lane.
 const fn thin_steps(vectors: u32, each: u32) -> u32 {
     match (vectors, each) {
-        (1, _) => 32,
+        (1, 1) => 32,
         (_, 1) => 16,
         _ => 8,
     }

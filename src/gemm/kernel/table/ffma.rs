@@ -1,7 +1,7 @@
 //! FP32 multiply-adds on any device.
 
 use super::super::spec::KernelSpec;
-use super::families::{few_k, outer, pipelined, tiled, unaligned, words};
+use super::families::{few_k, outer, pipelined, tiled, unaligned, unaligned_sliced_k, words};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
@@ -44,6 +44,12 @@ pub(super) const ROWS: &[KernelSpec] = &[
     unaligned("ffma_unaligned_64x32",   [64, 32, 16],   [32, 32], [4, 8], 3),
     unaligned("ffma_unaligned_32x64",   [32, 64, 16],   [32, 32], [4, 8], 3),
     unaligned("ffma_unaligned_32x32",   [32, 32, 16],   [32, 32], [4, 8], 3),
+
+    // name, [BM, BN, BK], [WM, WN], [TM, TN], stages, groups of warps that share k
+    unaligned_sliced_k("ffma_unaligned_64x64_sliced_k", [64, 64, 32],  [32, 32], [4, 8], 3, 2),
+    unaligned_sliced_k("ffma_unaligned_64x32_sliced_k", [64, 32, 64],  [32, 32], [4, 8], 3, 4),
+    unaligned_sliced_k("ffma_unaligned_32x64_sliced_k", [32, 64, 64],  [32, 32], [4, 8], 3, 4),
+    unaligned_sliced_k("ffma_unaligned_32x32_sliced_k", [32, 32, 128], [32, 32], [4, 8], 3, 8),
 
     // name, [BM, BN, most of k], rows of a thread
     few_k("ffma_few_k_128x8",  [128, 8, 8],  4),
