@@ -10,6 +10,8 @@ use crate::transpose::{Axis, TransposeProblem};
 
 /// Rows of what is written start on sectors of memory.
 pub(super) const SECTOR_BYTES: usize = 32;
+/// Rows that are longer than this start on lines of the L2: TMA fetches a piece of 128 bytes from one line then, and not from two.
+const LINE_BYTES: usize = 128;
 /// Where an operand starts in the workspace is a multiple of this.
 pub(super) const ALIGN: usize = 256;
 
@@ -120,7 +122,11 @@ impl Repack {
             return None;
         }
         let element = dtype.size();
-        let line = inner.next_multiple_of(SECTOR_BYTES / element);
+        let start = match inner.saturating_mul(element) {
+            ..=LINE_BYTES => SECTOR_BYTES,
+            _ => LINE_BYTES,
+        };
+        let line = inner.next_multiple_of(start / element);
         let mut elements = line.saturating_mul(outer);
         let mut batch_strides = [0; MAX_BATCH_DIMS];
         for dim in (0..MAX_BATCH_DIMS).rev() {
@@ -233,12 +239,12 @@ mod tests {
         let (a, b) = (a.unwrap(), b.unwrap());
         assert!(!a.transposes() && !b.transposes());
         assert_eq!(a.to.batch_strides, [0, 0, 65 * 128, 0]);
-        assert_eq!(b.to.batch_strides, [0, 0, 2 * 127 * 40, 127 * 40]);
-        assert_eq!((a.bytes, b.bytes), (3 * 65 * 128 * 4, 6 * 127 * 40 * 4));
+        assert_eq!(b.to.batch_strides, [0, 0, 2 * 127 * 64, 127 * 64]);
+        assert_eq!((a.bytes, b.bytes), (3 * 65 * 128 * 4, 6 * 127 * 64 * 4));
         assert_eq!(changed.a.access(65, 127, DType::F32), Access::RowVector);
         assert_eq!(changed.b.access(127, 33, DType::F32), Access::RowVector);
         let movement = b.movement();
-        assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (762, 33, 40)));
+        assert!(matches!(movement.movement(), Movement::Rows(m) if (m.rows, m.cols, m.dst_row) == (762, 33, 64)));
     }
 
     #[test]
@@ -252,11 +258,11 @@ mod tests {
         assert_eq!((folded.m, folded.batch()), (2, 24));
         let (rows, [a, b]) = offer_rows(&folded, &DeviceInfo::H200).unwrap();
         let a = a.unwrap();
-        assert_eq!((rows.m, rows.batch(), rows.a.row_stride, b), (48, 1, 104, None));
-        assert_eq!((a.bytes, a.batch_dims), (48 * 104 * 4, folded.batch_dims));
+        assert_eq!((rows.m, rows.batch(), rows.a.row_stride, b), (48, 1, 128, None));
+        assert_eq!((a.bytes, a.batch_dims), (48 * 128 * 4, folded.batch_dims));
         assert_eq!(
             (a.from.batch_strides, a.to.batch_strides),
-            ([0, 0, 0, 500], [0, 0, 0, 208])
+            ([0, 0, 0, 500], [0, 0, 0, 256])
         );
         // Weights of each sequence, results that are not in step, and rows that are already.
         let mut own = problem;

@@ -606,15 +606,21 @@ pub(super) const fn short_rows(name: &'static str, [bm, bn]: [u32; 2]) -> Kernel
     }
 }
 
-/// At most BN columns of B; eight lanes share a short k of a row of A: a block has four warps and BM rows of A, BK of k in a turn. Columns
-/// across k are read element by element, out of the L1. Tile `[BM, BN, BK]`.
+/// At most BN columns of B; eight lanes share a short k of a row of A: a block has four warps and BM rows of A, BK of k in a turn. Up to four
+/// columns across k are read element by element, out of the L1; with eight this takes up to three times as long as all the rest. Tile
+/// `[BM, BN, BK]`.
 pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> KernelSpec {
+    const FEW: u32 = 4;
     let rows = short_rows(name, [bn, bm]);
     let row = dot_cols(name, [bm, bn, bk], rows.threads / derived::WARP);
     KernelSpec {
         file: rows.file,
         summary: "streams rows of A whose k is short past a few columns of B",
         partial_sums: rows.partial_sums,
+        needs: Needs {
+            b: if bn > FEW { ALONG_COLS } else { row.needs.b },
+            ..row.needs
+        },
         ..row
     }
 }
