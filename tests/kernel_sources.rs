@@ -210,7 +210,7 @@ const FAMILIES: &[Family] = &[
         says: &[
             ("fused", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
             ("partial_sums", "C::kLanes"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "true"),
-            ("b_along_k", "!SWAPPED"),
+            ("b_along_k", "!SWAPPED || M > 4"),
         ],
     },
     Family {
