@@ -588,6 +588,10 @@ pub(super) const fn dot_rows(name: &'static str, [bm, bn, bk]: [u32; 3], warps: 
     }
 }
 
+/// The longest k that is short for eight lanes, which take all of it in turn: beyond, a warp or a block for a line is as fast with many
+/// lines and up to three times as fast with few.
+const SHORT_K: u32 = 1024;
+
 /// At most BM rows of A; B is stored transposed, and eight lanes share a short k: a block has four warps and BN lines of B, 128 of k in a
 /// turn. An A across k would be read element by element, which takes longer than such products.
 pub(super) const fn short_rows(name: &'static str, [bm, bn]: [u32; 2]) -> KernelSpec {
@@ -600,6 +604,7 @@ pub(super) const fn short_rows(name: &'static str, [bm, bn]: [u32; 2]) -> Kernel
         partial_sums: LANES,
         needs: Needs {
             a: ALONG_ROWS,
+            max_k: SHORT_K,
             ..row.needs
         },
         ..row
@@ -619,6 +624,7 @@ pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> Ke
         partial_sums: rows.partial_sums,
         needs: Needs {
             b: if bn > FEW { ALONG_COLS } else { row.needs.b },
+            max_k: SHORT_K,
             ..row.needs
         },
         ..row
