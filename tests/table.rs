@@ -68,6 +68,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "long sums where there is no memory for a workspace, seldom drawn here: 16 of 300 000 products",
     ),
     (
+        "ffma_specialized_128x128_sm90",
+        "products on Hopper that TMA does not take, seldom drawn here: of 1363 within 1 % of the fastest for 5",
+    ),
+    (
         "ffma_specialized_128x256_sm90",
         "large products on Hopper whose rows start anywhere, seldom drawn here: 1 of 300 000 products",
     ),

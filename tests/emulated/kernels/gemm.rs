@@ -562,7 +562,11 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         _ => rounds + rng.random_range(0..=2 * rounds),
     };
     let most_k = (most_work / padded).clamp(1, limit(spec.needs.max_k));
-    let mut k = k.min(most_k);
+    // Longer ones are spread over what the kernel takes: its longest k has no edges.
+    let mut k = match spec.needs.max_k {
+        0 => k.min(most_k),
+        _ => (k - 1) % most_k + 1,
+    };
     // Slices that a second kernel adds up are some portions of k each.
     const APART: f64 = 0.25;
     let apart = spec.parallel_split_k && !deep && rng.random_bool(APART);

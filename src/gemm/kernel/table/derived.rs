@@ -178,7 +178,10 @@ pub(super) const fn words(tile: &Tile) -> u32 {
 
 /// The same where groups share k, each with a part of the ring: the sums of all of them, and what these add up to.
 pub(super) const fn unaligned_sliced_k(tile: &Tile, groups: u32) -> u32 {
-    larger(async_ring(tile), padded(groups * sums(tile) + tile.bm * (tile.bn + 1) * FLOAT, VECTOR))
+    larger(
+        async_ring(tile),
+        padded(groups * sums(tile) + tile.bm * (tile.bn + 1) * FLOAT, VECTOR),
+    )
 }
 
 /// Thin products along k: a ring of `k` of so many lines, each padded by an element, and of so many vectors, padded by 16 bytes
