@@ -12,6 +12,11 @@
 //! 948 drawn products, and `gemv_short_n`, `thin_axpy_1x32`, `…_32x1`, `…_8x32` and `…_32x8` with `thin_dot_` and `ffma_small_m_` to 4400; the bandwidth of
 //! `gemv_short_n1` is by hand, for of sums of over 1000 products these had but two.
 //! `gemv_short_bf16_n` has the costs of `gemv_short_bf16_m`.
+//!
+//! Last that day, with `ffma_unaligned_…_sliced_k`, `thin_axpy_1x128` and `…_128x1`, FP32 kernels were fitted once more to 3149 drawn products
+//! (`few_rows_` and `gemv_dot_m1` to `…_m4` to 2545 of them), and what they have in common was held. Held were `ffma_…` and `ffma_pipelined_…` of
+//! ffma_tiled.cu, `ffma_kmajor_…` of more than 16 rows, and `ffma_specialized_…` by TMA. So the paragraphs above tell of most FP32 kernels where this
+//! fit began.
 
 use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 

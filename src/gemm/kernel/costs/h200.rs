@@ -26,6 +26,8 @@
 //!
 //! `ffma_outer_`, `outer_bf16_`, `gemv_short_n`, `thin_axpy_1x32` and `thin_axpy_32x1` have an H100's costs,
 //! and `gemv_short_bf16_n` those of `gemv_short_bf16_m`.
+//! `ffma_unaligned_…_sliced_k`, `thin_axpy_1x128` and `…_128x1` have an H100's costs, and so have further waves and strips of
+//! `ffma_small_m_`, whose other costs were moved by as much as that fit moved an H100's.
 
 use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
