@@ -248,6 +248,40 @@ mod tests {
     }
 
     #[test]
+    fn repacked_rows_start_on_sectors_and_long_ones_on_lines() {
+        use rand::rngs::StdRng;
+        use rand::{Rng, SeedableRng};
+        let mut rng = StdRng::seed_from_u64(29);
+        for _ in 0..2000 {
+            let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3usize)];
+            let [rows, cols] = [(); 2].map(|()| rng.random_range(1..=300usize));
+            let order = [Order::Rows, Order::Columns][rng.random_range(0..2usize)];
+            let (inner, outer) = match order {
+                Order::Rows => (cols, rows),
+                Order::Columns => (rows, cols),
+            };
+            let from = OperandLayout::row_major(cols + rng.random_range(0..4usize));
+            let problem = GemmProblem::row_major(rows, 8, cols);
+            let Some(repack) = Repack::new(from, dtype, order, [rows, cols], &problem) else {
+                assert_eq!(inner, 1, "{rows} {cols}");
+                continue;
+            };
+            let size = dtype.size();
+            let pitch = repack.bytes / outer;
+            let start = if inner * size > LINE_BYTES {
+                LINE_BYTES
+            } else {
+                SECTOR_BYTES
+            };
+            assert_eq!(repack.bytes, pitch * outer);
+            assert!(
+                pitch.is_multiple_of(start) && (inner * size..inner * size + start).contains(&pitch),
+                "{rows} {cols} {pitch}"
+            );
+        }
+    }
+
+    #[test]
     fn a_batch_with_one_b_becomes_rows_once_those_of_a_are_in_step() {
         // Two of five rows of each of eight sequences, past weights that are shared.
         let mut problem = GemmProblem::row_major(2, 24, 100);
