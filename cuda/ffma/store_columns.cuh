@@ -2,22 +2,14 @@
 // row, 128 neighbouring bytes at once wherever a row of D starts.
 #pragma once
 
+#include <type_traits>
+
 #include "../epilogue/epilogue.cuh"
 #include "lanes.cuh"
 #include "store_sums.cuh"
 #include "thread_tile.cuh"
 
 namespace ffma_gemm {
-
-// One of two types.
-template <bool FIRST, typename A, typename B>
-struct Either {
-    using Type = A;
-};
-template <typename A, typename B>
-struct Either<false, A, B> {
-    using Type = B;
-};
 
 // A block's tile: BM × BN, WM × WN of it a warp and TM × TN a thread. Sliced-K: GROUPS groups of warps have sums of the tile, each of its own
 // part of k.
@@ -40,7 +32,7 @@ struct ColumnStore {
         float4 out[GROUPS][kWarps][kLanesM * WN];
         float sums[BM * kPitchSum];   // of all groups
     };
-    using Room = typename Either<GROUPS == 1, RoomOfOne, RoomOfGroups>::Type;
+    using Room = std::conditional_t<GROUPS == 1, RoomOfOne, RoomOfGroups>;
 
     // A thread's first output in the tile.
     static __device__ __forceinline__ int first_row(int warp, int lane) { return warp / kWarpsN * WM + LaneGrid::m(lane) * kVector; }
