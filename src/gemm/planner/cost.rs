@@ -83,7 +83,7 @@ impl Work {
         // The part of the multiprocessors that have something to do.
         let busy = (self.blocks as f64 / f64::from(self.multiprocessors.max(1))).min(1.0);
         let lines = if self.single_line {
-            1.0 + shared.single_line
+            1.0 + shared.single_line + shared.single_outside * self.outside
         } else {
             1.0
         };
@@ -337,7 +337,7 @@ mod tests {
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }
-                    let mut dearer = [shared; 9];
+                    let mut dearer = [shared; 10];
                     dearer[0].clusters.round_us += 1.0;
                     dearer[1].off_sectors += 1.0;
                     dearer[2].l2_off_sectors += 1.0;
@@ -347,6 +347,7 @@ mod tests {
                     dearer[6].uneven += 1.0;
                     dearer[7].stream_k.out_of_step += 1.0;
                     dearer[8].single_line += 1.0;
+                    dearer[9].single_outside += 1.0;
                     for dear in dearer {
                         assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
                     }

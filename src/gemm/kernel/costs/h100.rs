@@ -35,6 +35,7 @@ pub(super) const SHARED: SharedCosts = SharedCosts {
     uneven: 0.125,
     l2_off_sectors: 0.01,
     single_line: 0.0,
+    single_outside: 0.0,
     exposed: 0.257,
     tail: 0.513,
     clusters: ClusterCosts {
@@ -67,6 +68,7 @@ pub(super) const SHARED_16: SharedCosts = SharedCosts {
     uneven: 0.178,
     l2_off_sectors: 2.53,
     single_line: 0.0,
+    single_outside: 0.0,
     exposed: 0.271,
     tail: 0.21,
     clusters: ClusterCosts {

@@ -140,6 +140,9 @@ pub struct SharedCosts {
     pub l2_off_sectors: f64,
     /// How much more `crowd` counts, as a part, where a matrix has a single row or column of tiles, which share one operand alone.
     pub single_line: f64,
+    /// How much more yet by the part of such tiles that lies outside of the matrix: 64 rows in tiles of 128 take longer than 128 rows.
+    #[serde(default)]
+    pub single_outside: f64,
     /// Of arithmetic, memory and L2, the part of the shorter times that is not hidden behind the longest.
     pub exposed: f64,
     /// Where blocks do not come in waves: the part of the time of a block alone, beyond its time beside others, that the end of a launch
@@ -423,6 +426,7 @@ impl Costs {
                 ("uneven", shared.uneven),
                 ("l2_off_sectors", shared.l2_off_sectors),
                 ("single_line", shared.single_line),
+                ("single_outside", shared.single_outside),
                 ("exposed", shared.exposed),
                 ("tail", shared.tail),
                 ("finish", stream_k.finish),

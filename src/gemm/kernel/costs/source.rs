@@ -47,6 +47,7 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
         uneven,
         l2_off_sectors,
         single_line,
+        single_outside,
         exposed,
         tail,
         clusters: ClusterCosts {
@@ -90,6 +91,7 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
     uneven: {uneven:?},
     l2_off_sectors: {l2_off_sectors:?},
     single_line: {single_line:?},
+    single_outside: {single_outside:?},
     exposed: {exposed:?},
     tail: {tail:?},
     clusters: ClusterCosts {{

@@ -105,6 +105,7 @@ pub static IN_COMMON: &[Term<SharedCosts>] = &[
     in_common(|shared| &mut shared.uneven).from(0.1),
     in_common(|shared| &mut shared.l2_off_sectors).from(0.1),
     in_common(|shared| &mut shared.single_line).from(0.5),
+    in_common(|shared| &mut shared.single_outside).from(0.5),
     in_common(|shared| &mut shared.exposed).from(0.1),
     in_common(|shared| &mut shared.clusters.round_us).from(1.0),
     in_common(|shared| &mut shared.parallel.start_us),
