@@ -5,7 +5,7 @@
 //! - Kernels for TF32 and FP32 by three products of TF32 are from a fit to the same shapes that began with the costs before. By the other one
 //!   8192×8192×8192 would go without clusters, and no drawn product is as large.
 //! - `gemv_stream_bf16_` are of 2026-11-24: these products have few rows that fit them, and by a fit to those choices in the grid are worse.
-//! - `gemv_axpy_n1` and `ffma_few_k_1024x1`, too, have the costs before, those of an H100 for the latter: there are 13 and 3 plans with them.
+//! - `gemv_axpy_n1` and `ffma_few_k_1024x1` have the costs of 2026-11-26: there are 13 and 3 plans with them.
 //!
 //! By these costs choices among the shapes, and in `ladder --grid`, lose what docs/porting.md says.
 
