@@ -11,7 +11,7 @@
 //        step 15          wait, barrier        │ LDS of the next portion │ 64 FFMA
 //
 // An FFMA leaves no issue slot for anything else, so the loop counts instructions, and what they wait for:
-//   - a thread's outputs are 8 × 8 (or 4 × 8) in pieces of 4 × 4, so both operands are read 16 bytes at a time: 4 reads of shared memory
+//   - a thread's outputs are 8 × 8 (4 × 8, 4 × 4) in pieces of 4 × 4, so both operands are read 16 bytes at a time: 4 reads of shared memory
 //     for 64 FFMA (thread_tile.cuh);
 //   - each of the four layouts has a main loop of its own, so that the distances between a thread's copies are constants. Several copies
 //     then share an address, and there is a predicate for each at most (WordCopies);
@@ -30,6 +30,14 @@
 //
 // For 64 × 128 that is about 1200 instructions for 1024 FFMA. Three stages are better than four: two portions ahead are enough, and a
 // block starts to multiply earlier (four: 4 % slower).
+//
+// An operand along k is copied in pieces of 64 bytes of a row, half a line of the L2: portions of other rows, and of other blocks, come before
+// the other half. So these copies ask the L2 for whole lines. Where A is read once, as with 32 columns, memory otherwise has
+// a half of its rate at most: NN 25 × (3114×32×3114) took 639 µs with 128 × 32 on an H100, and takes 482 (cuBLAS 463 on an H200).
+//
+// Tiles of up to 64 columns are for tall products with a short k, or for small ones. There it is not FFMA that limit, but what is waited for:
+// the first portions, the end of a tile. More blocks on a multiprocessor are worth more than more outputs a thread or more stages.
+// So 128 × 32 has two stages and five blocks, and 64 × 32, 32 × 32 and 16 × 32 have 4 × 4 outputs a thread (docs/strict_fp32.md has the times).
 //
 // Sliced-K (…_sliced_k). Where there is a tile a multiprocessor or less, a block of two or four warps keeps a scheduler busy for a third of
 // the time. There groups of warps, each with a ring of its own, take a part of k each, and add up their sums through shared memory.
@@ -97,7 +105,7 @@ struct WordCopies {
 #pragma unroll
             for (int i = 0; i < kInGroup; ++i) {
                 const int outside = ALONG_K ? group * kRowsAtOnce : i * kFurther;   // where so many rows are left or fewer
-                ptx::cp_async_4_if(outside < rows, panel + place + group * kNextPlace + i * kFurtherPlace, next + i * kFurther);
+                ptx::cp_async_4_if<ALONG_K>(outside < rows, panel + place + group * kNextPlace + i * kFurtherPlace, next + i * kFurther);
             }
             next = ptx::compute_now(next + step);   // or else the compiler keeps as many addresses as there are groups
         }
@@ -120,7 +128,7 @@ struct WordCopies {
 #pragma unroll
             for (int i = 0; i < kInGroup; ++i) {
                 const bool inside = ALONG_K ? rows > 0 && i * kFurther < steps : i * kFurther < rows && steps > 0;
-                ptx::cp_async_4_or_zero(panel + place + group * kNextPlace + i * kFurtherPlace, from + i * further, inside);
+                ptx::cp_async_4_or_zero<ALONG_K>(panel + place + group * kNextPlace + i * kFurtherPlace, from + i * further, inside);
             }
             from += step;
         }
@@ -345,13 +353,15 @@ FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_64x128_short_k, 4, 64, 128, 16, 32, 64, 8, 8, 3, true, 1)
 FFMA_UNALIGNED(ffma_unaligned_128x64_short_k, 4, 128, 64, 16, 64, 32, 8, 8, 3, true, 1)
-FFMA_UNALIGNED(ffma_unaligned_64x64, 5, 64, 64, 16, 32, 32, 4, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_128x32, 4, 128, 32, 16, 32, 32, 4, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_64x32, 8, 64, 32, 16, 32, 32, 4, 8, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x64, 6, 64, 64, 16, 32, 32, 4, 8, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x32, 5, 128, 32, 16, 32, 32, 4, 8, 2, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x32, 7, 64, 32, 16, 16, 32, 4, 4, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_32x64, 8, 32, 64, 16, 32, 32, 4, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_32x32, 16, 32, 32, 16, 32, 32, 4, 8, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_32x32, 14, 32, 32, 16, 16, 32, 4, 4, 2, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_16x32, 19, 16, 32, 16, 16, 32, 4, 4, 3, false, 1)
 // Sliced-K.
 FFMA_UNALIGNED(ffma_unaligned_64x64_sliced_k, 2, 64, 64, 32, 32, 32, 4, 8, 3, false, 2)
 FFMA_UNALIGNED(ffma_unaligned_64x32_sliced_k, 2, 64, 32, 64, 32, 32, 4, 8, 3, false, 4)
 FFMA_UNALIGNED(ffma_unaligned_32x64_sliced_k, 2, 32, 64, 64, 32, 32, 4, 8, 3, false, 4)
-FFMA_UNALIGNED(ffma_unaligned_32x32_sliced_k, 2, 32, 32, 128, 32, 32, 4, 8, 3, false, 8)
+FFMA_UNALIGNED(ffma_unaligned_32x32_sliced_k, 4, 32, 32, 64, 32, 32, 4, 8, 2, false, 4)
+FFMA_UNALIGNED(ffma_unaligned_16x32_sliced_k, 5, 16, 32, 64, 16, 32, 4, 4, 3, false, 4)

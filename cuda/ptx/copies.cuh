@@ -40,21 +40,38 @@ __device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
 }
 
 // Copies 4 bytes to this address in shared memory, or zeros where not `inside`: then nothing is read, and `global` may lead anywhere.
+// WHOLE_LINE: and asks the L2 to fetch the whole 128 bytes around them.
+template <bool WHOLE_LINE = false>
 __device__ __forceinline__ void cp_async_4_or_zero(uint32_t shared, const void* global, bool inside) {
-    asm volatile(
-        "{\n\t.reg .pred outside;\n\t"
-        "setp.eq.u32 outside, %2, 0;\n\t"
-        "cp.async.ca.shared.global [%0], [%1], 4, outside;\n\t}"
-        ::"r"(shared), "l"(global), "r"(static_cast<uint32_t>(inside)) : "memory");
+    if constexpr (WHOLE_LINE)
+        asm volatile(
+            "{\n\t.reg .pred outside;\n\t"
+            "setp.eq.u32 outside, %2, 0;\n\t"
+            "cp.async.ca.shared.global.L2::128B [%0], [%1], 4, outside;\n\t}"
+            ::"r"(shared), "l"(global), "r"(static_cast<uint32_t>(inside)) : "memory");
+    else
+        asm volatile(
+            "{\n\t.reg .pred outside;\n\t"
+            "setp.eq.u32 outside, %2, 0;\n\t"
+            "cp.async.ca.shared.global [%0], [%1], 4, outside;\n\t}"
+            ::"r"(shared), "l"(global), "r"(static_cast<uint32_t>(inside)) : "memory");
 }
 
 // The same, but where not `inside` nothing is written either.
+template <bool WHOLE_LINE = false>
 __device__ __forceinline__ void cp_async_4_if(bool inside, uint32_t shared, const void* global) {
-    asm volatile(
-        "{\n\t.reg .pred inside;\n\t"
-        "setp.ne.u32 inside, %0, 0;\n\t"
-        "@inside cp.async.ca.shared.global [%1], [%2], 4;\n\t}"
-        ::"r"(static_cast<uint32_t>(inside)), "r"(shared), "l"(global) : "memory");
+    if constexpr (WHOLE_LINE)
+        asm volatile(
+            "{\n\t.reg .pred inside;\n\t"
+            "setp.ne.u32 inside, %0, 0;\n\t"
+            "@inside cp.async.ca.shared.global.L2::128B [%1], [%2], 4;\n\t}"
+            ::"r"(static_cast<uint32_t>(inside)), "r"(shared), "l"(global) : "memory");
+    else
+        asm volatile(
+            "{\n\t.reg .pred inside;\n\t"
+            "setp.ne.u32 inside, %0, 0;\n\t"
+            "@inside cp.async.ca.shared.global [%1], [%2], 4;\n\t}"
+            ::"r"(static_cast<uint32_t>(inside)), "r"(shared), "l"(global) : "memory");
 }
 
 // Closes the group of this thread's copies since the last commit.

@@ -40,16 +40,18 @@ pub(super) const ROWS: &[KernelSpec] = &[
     unaligned("ffma_unaligned_64x128_short_k", [64, 128, 16], [32, 64], [8, 8], 3),
     unaligned("ffma_unaligned_128x64_short_k", [128, 64, 16], [64, 32], [8, 8], 3),
     unaligned("ffma_unaligned_64x64",   [64, 64, 16],   [32, 32], [4, 8], 3),
-    unaligned("ffma_unaligned_128x32",  [128, 32, 16],  [32, 32], [4, 8], 3),
-    unaligned("ffma_unaligned_64x32",   [64, 32, 16],   [32, 32], [4, 8], 3),
+    unaligned("ffma_unaligned_128x32",  [128, 32, 16],  [32, 32], [4, 8], 2),
+    unaligned("ffma_unaligned_64x32",   [64, 32, 16],   [16, 32], [4, 4], 3),
     unaligned("ffma_unaligned_32x64",   [32, 64, 16],   [32, 32], [4, 8], 3),
-    unaligned("ffma_unaligned_32x32",   [32, 32, 16],   [32, 32], [4, 8], 3),
+    unaligned("ffma_unaligned_32x32",   [32, 32, 16],   [16, 32], [4, 4], 2),
+    unaligned("ffma_unaligned_16x32",   [16, 32, 16],   [16, 32], [4, 4], 3),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages, groups of warps that share k
     unaligned_sliced_k("ffma_unaligned_64x64_sliced_k", [64, 64, 32],  [32, 32], [4, 8], 3, 2),
     unaligned_sliced_k("ffma_unaligned_64x32_sliced_k", [64, 32, 64],  [32, 32], [4, 8], 3, 4),
     unaligned_sliced_k("ffma_unaligned_32x64_sliced_k", [32, 64, 64],  [32, 32], [4, 8], 3, 4),
-    unaligned_sliced_k("ffma_unaligned_32x32_sliced_k", [32, 32, 128], [32, 32], [4, 8], 3, 8),
+    unaligned_sliced_k("ffma_unaligned_32x32_sliced_k", [32, 32, 64],  [32, 32], [4, 8], 2, 4),
+    unaligned_sliced_k("ffma_unaligned_16x32_sliced_k", [16, 32, 64],  [16, 32], [4, 4], 3, 4),
 
     // name, [BM, BN, most of k], rows of a thread
     few_k("ffma_few_k_128x8",  [128, 8, 8],  4),
