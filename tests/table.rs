@@ -15,10 +15,6 @@ use std::collections::BTreeMap;
 /// Production rows that the planner need not take, and what they are for. Rungs of the ladder are for reading.
 const PURPOSES: &[(&str, &str)] = &[
     (
-        "ffma_outer_128x64x16",
-        "results of 48 or 64 columns by k of 12 to 16, seldom drawn here: of 206 drawn products that it was recorded for on an H200 it is the fastest of 2",
-    ),
-    (
         "gemv_stream_f16_m1_k2048",
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
@@ -39,45 +35,8 @@ const PURPOSES: &[(&str, &str)] = &[
         "a row of a decoder on an H200, seldom drawn here: 1×16384×2048 and 1×128256×2048",
     ),
     (
-        "ffma_pipelined_128x256",
-        "GPUs other than Hopper's: of 1350 strict products it is the fastest of 38, by up to 6 %, with Hopper's kernels left out",
-    ),
-    (
-        "ffma_pipelined_64x128",
-        "GPUs other than Hopper's: of 1279 strict products it is the fastest of 19, by up to 10 %, with Hopper's kernels left out",
-    ),
-    (
-        "ffma_128x256",
-        "GPUs other than Hopper's: of 541 strict products it is the fastest of 4, by up to 8 %, with Hopper's kernels left out",
-    ),
-    (
-        "ffma_64x64",
-        "GPUs other than Hopper's: now and then the fastest of those for strict products with Hopper's kernels left out",
-    ),
-    (
-        "ffma_128x32",
-        "GPUs other than Hopper's: now and then the fastest of those for strict products with Hopper's kernels left out",
-    ),
-    (
-        "ffma_pipelined_128x64",
-        "GPUs other than Hopper's: now and then the fastest of those for strict products with Hopper's kernels left out",
-    ),
-    (
         "ffma_specialized_128x128_tt_sm90",
         "TT whose tiles of 128 × 256 leave multiprocessors idle, seldom drawn here: 5 of 100 000 products",
-    ),
-    ("ffma_64x128", "GPUs other than Hopper's, seldom drawn here: 5 of 300 000 products"),
-    (
-        "ffma_sliced_k_128x128_nt_sm90",
-        "long sums where there is no memory for a workspace, seldom drawn here: 16 of 300 000 products",
-    ),
-    (
-        "ffma_specialized_128x128_sm90",
-        "products on Hopper that TMA does not take, seldom drawn here: of 1363 within 1 % of the fastest for 5",
-    ),
-    (
-        "ffma_specialized_128x256_sm90",
-        "large products on Hopper whose rows start anywhere, seldom drawn here: 1 of 300 000 products",
     ),
     (
         "gemm_tf32x3_sm90_16x128_nt",
@@ -103,10 +62,6 @@ const PURPOSES: &[(&str, &str)] = &[
     (
         "gemv_fused_m1_k1024",
         "a row of a decoder whose layers are up to 1024 wide, seldom drawn here",
-    ),
-    (
-        "ffma_pipelined_32x128",
-        "calibration: of 1612 products on an H200 it is the fastest of 17, by up to 11 %, which the planner does not foresee",
     ),
 ];
 

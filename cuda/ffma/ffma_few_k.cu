@@ -1,9 +1,5 @@
-// Strict FP32 GEMM for sums of at most 8 products, straight from memory (few_k.cuh).
-//
-// Large results are better off with shared memory, where an element of A is read once for a tile: with k = 2,
-// 20989 × 1600 takes an H200 227 µs here and 106 by ffma_words_32x32. Tiny ones, such as 10 × (3×88×3), take 1.7 to 2.3 µs here and 2.1
-// to 2.6 there (stand-alone run, launches in a graph). Four columns a thread, stored as vectors, did not help large results: 880 × (2487×32×1)
-// took 193 µs so, and 141 by ffma_unaligned_128x32.
+// Strict FP32 GEMM for a single column of sums of at most 8 products, straight from memory (few_k.cuh). Wider results are better off with
+// ffma_outer.cu, which reads an element of A once for a tile.
 
 #include "../epilogue/epilogue.cuh"
 #include "few_k.cuh"
@@ -29,5 +25,4 @@ struct FewFloats {
         ffma_gemm::FewK<ffma_gemm::FewFloats, BM, BN, MOST_K, TM>::run(args);                                         \
     }
 
-FFMA_FEW_K(ffma_few_k_128x8, 4, 128, 8, 8, 4)
 FFMA_FEW_K(ffma_few_k_1024x1, 4, 1024, 1, 8, 4)

@@ -12,8 +12,7 @@
 // scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile; what is contiguous
 // along k is then transposed in shared memory. There is a kernel for each of the four layouts. Stages and main loop are those of
 // copied_stage.cuh. Operands at any alignment are copied word by word (Words, word_stage.cuh), in one kernel for all layouts; these
-// kernels have tiles for narrow results too, 512 × 32 and 256 × 64 and the same across. What has gaps between elements goes through the
-// producers' registers (Loaded).
+// kernels have tiles for narrow results too, 512 × 32 and 256 × 64 and the same across. What has gaps between elements is repacked before.
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
 // a byte and 2 TB/s with the smaller tile.
 //
@@ -28,7 +27,6 @@
 #include "../scheduler/stream_k.cuh"
 #include "../scheduler/tiles.cuh"
 #include "copied_stage.cuh"
-#include "tile_loader.cuh"
 #include "word_stage.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -39,21 +37,9 @@ constexpr int kStageK = 16;   // k of a stage
 
 // ---- how operands come to shared memory -------------------------------------------------------------------------
 
-// Through registers of the producers, whatever the layout.
-struct Loaded {
-    static constexpr bool kCopied = false, kWords = false;
-    static constexpr int kArrivals = 128;   // a stage is full when all producers have stored their part
-    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
-
-    static __device__ __forceinline__ void rows_of(const float4 (&q)[kVector], int, int, float4 (&rows)[kVector]) {
-        rows_of_piece(q, rows);
-    }
-};
-
 // By TMA. An operand that is contiguous along k is transposed in shared memory.
 template <int BM, int BN, bool A_TRANSPOSED, bool B_TRANSPOSED>
 struct Copied : CopiedStage<BM, BN, kStageK, A_TRANSPOSED, B_TRANSPOSED> {
-    static constexpr bool kCopied = true;
     static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
     const CUtensorMap& a;
     const CUtensorMap& b;
@@ -64,7 +50,6 @@ struct Copied : CopiedStage<BM, BN, kStageK, A_TRANSPOSED, B_TRANSPOSED> {
 // By copies of words, whatever the alignment.
 template <int BM, int BN>
 struct Words : WordStage<BM, BN, kStageK> {
-    static constexpr bool kCopied = false;
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
 };
 
@@ -90,11 +75,10 @@ struct Specialized {
     static constexpr int kThreads = kMathThreads + kProducers;
     static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
     static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are redistributed
-    static constexpr bool kQuickScalars = false;   // its code costs aligned operands 3 %
     static constexpr int kQuads = Thread::kPieces * kVector;   // of a thread
     static constexpr int kMathBarrier = 1;          // the math warps' own
     using Finish = stream_k::Finish<kMathThreads, kQuads, kVector, kMathBarrier>;
-    static_assert(FEED::kCopied || FEED::kArrivals == kProducers, "every producer arrives");
+    static_assert(!FEED::kWords || FEED::kArrivals == kProducers, "every producer arrives");
     static_assert(Math::kGroups == 1, "all math warps take every stage");
     static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
@@ -125,12 +109,11 @@ struct Specialized {
             if (!FEED::kWords) ptx::fence_mbarrier_init();   // for TMA
         }
         __syncthreads();
-        if (FEED::kCopied || FEED::kWords) ptx::wait_for_previous_kernels();   // one of them may repack an operand
+        ptx::wait_for_previous_kernels();   // one of them may repack an operand
         if (threadIdx.x >= kMathThreads) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            if constexpr (FEED::kCopied) copy(args, shared, threadIdx.x - kMathThreads, feed);
-            else if constexpr (FEED::kWords) copy_words(args, shared, threadIdx.x - kMathThreads);
-            else load(args, shared, threadIdx.x - kMathThreads);
+            if constexpr (FEED::kWords) copy_words(args, shared, threadIdx.x - kMathThreads);
+            else copy(args, shared, threadIdx.x - kMathThreads, feed);
         } else {
             ptx::registers_increase_to<kMathRegisters>();
             multiply(args, shared, threadIdx.x);
@@ -183,51 +166,6 @@ struct Specialized {
         }
     }
 
-    static __device__ __forceinline__ void load(const GemmArgs& args, Shared& shared, int thread) {
-        const int a = Source::of_a(args, 0).run, b = Source::of_b(args, 0).run;
-        if (a == 0 || b == 0) {
-            load<0, 0>(args, shared, thread);
-        } else if ((a & Source::kAlongRows) != 0) {
-            if ((b & Source::kAlongRows) != 0) load<Source::kAlongRows, Source::kAlongRows>(args, shared, thread);
-            else load<Source::kAlongRows, Source::kAlongK>(args, shared, thread);
-        } else {
-            if ((b & Source::kAlongRows) != 0) load<Source::kAlongK, Source::kAlongRows>(args, shared, thread);
-            else load<Source::kAlongK, Source::kAlongK>(args, shared, thread);
-        }
-    }
-
-    // A_RUN, B_RUN: where the operand is contiguous, known when the kernel is compiled; 0: found out as it goes.
-    template <int A_RUN, int B_RUN>
-    static __device__ __forceinline__ void load(const GemmArgs& args, Shared& shared, int thread) {
-        const TileGrid grid = TileGrid::of<BM, BN>(args);
-        const stream_k::Schedule schedule = schedule_of(args, shared, grid);
-        stream_k::Piece piece;
-        Ring<STAGES> cursor;
-        for (int number = 0; schedule.take(number, piece); ++number) {
-            const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
-            const int k_begin = piece.begin * BK, k_end = min(args.k, piece.end * BK);
-            TileLoader<BM, BK, kProducers, kQuickScalars> a;
-            TileLoader<BN, BK, kProducers, kQuickScalars> b;
-            Source source_a = Source::of_a(args, work.batch), source_b = Source::of_b(args, work.batch);
-            if (A_RUN != 0) {
-                source_a.run = A_RUN | (source_a.run & Source::kVectors);
-                source_b.run = B_RUN | (source_b.run & Source::kVectors);
-            }
-            a.start(source_a, thread, work.row, k_begin);
-            b.start(source_b, thread, work.col, k_begin);
-#pragma unroll 1
-            for (int k_left = k_end - k_begin; k_left > 0; k_left -= BK) {
-                a.fetch(k_left);
-                b.fetch(k_left);
-                ptx::mbarrier_wait(&shared.empty[cursor.stage], cursor.parity ^ 1);   // the first round is free
-                a.commit(shared.stages[cursor.stage].a);
-                b.commit(shared.stages[cursor.stage].b);
-                ptx::mbarrier_arrive(&shared.full[cursor.stage]);
-                cursor.advance();
-            }
-        }
-    }
-
     // ---- compute ----
 
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
@@ -241,9 +179,7 @@ struct Specialized {
             Thread tile;
             tile.clear();
             const int steps = piece.end - piece.begin;
-            if constexpr (FEED::kCopied || FEED::kWords)
-                FEED::multiply(tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
-            else multiply_loaded(tile, shared, cursor, steps, row, col, lane);
+            FEED::multiply(tile, shared, cursor, steps, row, col, lane, [](Ring<STAGES>& cursor) { cursor.advance(); });
             store(tile, args, shared, ptx::recompute(number), ptx::recompute(thread));
         }
     }
@@ -251,33 +187,6 @@ struct Specialized {
     static __device__ __forceinline__ stream_k::Schedule schedule_of(const GemmArgs& args, const Shared& shared,
                                                                      const TileGrid& grid) {
         return {args, shared.number, grid.units(args), (args.k - 1) / BK + 1};
-    }
-
-    // The main loop where the stages are as TileLoader leaves them.
-    static __device__ __forceinline__ void multiply_loaded(Thread& tile, Shared& shared, Ring<STAGES>& cursor, int steps, int row,
-                                                           int col, int lane) {
-        ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-        tile.load(0, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
-#pragma unroll 1
-        for (; steps > 0; --steps) {
-            const float(*tile_a)[BM] = shared.stages[cursor.stage].a;
-            const float(*tile_b)[BN] = shared.stages[cursor.stage].b;
-            uint64_t* empty = &shared.empty[cursor.stage];
-            cursor.advance();
-#pragma unroll
-            for (int step = 0; step < BK - 1; ++step) {
-                tile.load((step + 1) % 2, tile_a, tile_b, step + 1, row, col);
-                tile.multiply(step % 2);
-            }
-            // The last step's operands are in registers already, so the next stage's can be asked for now.
-            if (steps > 1) {
-                ptx::mbarrier_wait(&shared.full[cursor.stage], cursor.parity);
-                tile.load(BK % 2, shared.stages[cursor.stage].a, shared.stages[cursor.stage].b, 0, row, col);
-            }
-            tile.multiply((BK - 1) % 2);
-            __syncwarp();
-            if (lane == 0) ptx::mbarrier_arrive(empty);
-        }
     }
 
     // ---- store ----
@@ -310,20 +219,17 @@ struct Specialized {
 
 }  // namespace ffma_gemm
 
-// Kernels whose operands do not come by TMA.
-#define FFMA_SPECIALIZED_OF(NAME, BM, BN, TM, TN, ...)                                                      \
-    enum : int { NAME##_shared = ffma_gemm::Specialized<BM, BN, TM, TN, __VA_ARGS__>::kSharedBytes };       \
-    extern "C" __global__ void __launch_bounds__(                                                           \
-        (ffma_gemm::Specialized<BM, BN, TM, TN, __VA_ARGS__>::kThreads), 1)                                 \
-        NAME(const __grid_constant__ GemmArgs args) {                                                       \
-        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                     \
-        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, __VA_ARGS__>;                                 \
-        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {});                            \
+#define FFMA_BY_WORDS(NAME, BM, BN, TM, TN)                                                                        \
+    enum : int { NAME##_shared = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Words<BM, BN>>::kSharedBytes }; \
+    extern "C" __global__ void __launch_bounds__(                                                                  \
+        (ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Words<BM, BN>>::kThreads), 1)                           \
+        NAME(const __grid_constant__ GemmArgs args) {                                                              \
+        extern __shared__ __align__(1024) unsigned char shared_bytes[];                                            \
+        using Kernel = ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Words<BM, BN>>;                           \
+        Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {});                                   \
     }
-#define FFMA_LOADED(NAME, BM, BN, TM, TN) FFMA_SPECIALIZED_OF(NAME, BM, BN, TM, TN, ffma_gemm::Loaded)
-#define FFMA_BY_WORDS(NAME, BM, BN, TM, TN) FFMA_SPECIALIZED_OF(NAME, BM, BN, TM, TN, ffma_gemm::Words<BM, BN>)
 
-// The tensor maps are of rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of
+// By TMA. The tensor maps are of rank 5: the contiguous dimension, the other one, and three of the batch. A box has BK elements of
 // k, and all rows of the tile.
 #define FFMA_COPIED(NAME, BM, BN, TM, TN, A_TRANSPOSED, B_TRANSPOSED)                                               \
     enum : int {                                                                                                    \
@@ -339,11 +245,10 @@ struct Specialized {
         Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                        \
     }
 
-#define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                          \
-    FFMA_LOADED(ffma_specialized_##SIZE##_sm90, BM, BN, TM, TN)                         \
-    FFMA_BY_WORDS(ffma_specialized_##SIZE##_words_sm90, BM, BN, TM, TN)                 \
-    FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)         \
-    FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false)        \
+#define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                   \
+    FFMA_BY_WORDS(ffma_specialized_##SIZE##_words_sm90, BM, BN, TM, TN)          \
+    FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)  \
+    FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false) \
     FFMA_COPIED(ffma_specialized_##SIZE##_tt_sm90, BM, BN, TM, TN, false, true)
 
 FFMA_SPECIALIZED(128x256, 128, 256, 8, 16)

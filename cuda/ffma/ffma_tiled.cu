@@ -258,8 +258,6 @@ struct Asynchronous {
         ffma_gemm::compute_tile<Loop>(args, shared);                                                         \
     }
 
-FFMA_TILED(ffma_128x256, 1, 128, 256, 16, 8, 8, 16, 1)
-FFMA_TILED(ffma_64x128, 3, 64, 128, 16, 8, 8, 8, 1)
 FFMA_TILED(ffma_64x64, 2, 64, 64, 32, 8, 8, 8, 2)
 FFMA_TILED(ffma_32x128, 2, 32, 128, 32, 4, 8, 8, 2)
 FFMA_TILED(ffma_16x128, 2, 16, 128, 32, 2, 8, 8, 4)
@@ -279,7 +277,3 @@ FFMA_TILED(ffma_128x32, 3, 128, 32, 32, 8, 4, 8, 1)
 
 FFMA_PIPELINED(ffma_pipelined_128x256, 1, 128, 256, 16, 32, 128, 8, 16, 3)
 FFMA_PIPELINED(ffma_pipelined_128x128, 2, 128, 128, 16, 32, 128, 8, 16, 3)
-FFMA_PIPELINED(ffma_pipelined_64x128, 3, 64, 128, 16, 32, 64, 8, 8, 3)
-FFMA_PIPELINED(ffma_pipelined_128x64, 4, 128, 64, 16, 32, 64, 8, 8, 3)
-FFMA_PIPELINED(ffma_pipelined_64x64, 4, 64, 64, 16, 32, 32, 8, 4, 4)
-FFMA_PIPELINED(ffma_pipelined_32x128, 4, 32, 128, 16, 32, 32, 8, 4, 4)

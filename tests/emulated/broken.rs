@@ -39,7 +39,7 @@ const FAMILIES: [Family; 33] = [
     (
         "FFMA, specialised",
         Target::Hopper,
-        &["ffma_specialized_128x128_nn_sm90", "ffma_specialized_128x128_sm90"],
+        &["ffma_specialized_128x128_nn_sm90", "ffma_specialized_128x128_tn_sm90"],
     ),
     (
         "FFMA, k-major, stream-K",
@@ -51,12 +51,15 @@ const FAMILIES: [Family; 33] = [
     (
         "FFMA, sliced-K",
         Target::Hopper,
-        &["ffma_sliced_k_64x64_nn_sm90", "ffma_sliced_k_64x64_tt_sm90"],
+        &["ffma_sliced_k_64x64_nn_sm90", "ffma_sliced_k_64x64_tn_sm90"],
     ),
     (
         "FFMA, words by producers",
         Target::Hopper,
-        &["ffma_sliced_k_64x64_words_sm90", "ffma_specialized_128x128_words_sm90"],
+        &[
+            "ffma_sliced_k_128x128_words_sm90",
+            "ffma_specialized_128x128_words_sm90",
+        ],
     ),
     (
         "FFMA, direct",
@@ -68,11 +71,7 @@ const FAMILIES: [Family; 33] = [
         Target::Hopper,
         &["ffma_direct_64x64_tn_sm90"],
     ),
-    (
-        "FFMA, pipelined",
-        Target::Ampere,
-        &["ffma_pipelined_64x64", "ffma_pipelined_32x128"],
-    ),
+    ("FFMA, pipelined", Target::Ampere, &["ffma_pipelined_128x128"]),
     (
         "FFMA, tiled",
         Target::Hopper,
@@ -92,7 +91,7 @@ const FAMILIES: [Family; 33] = [
     (
         "FFMA, few k",
         Target::Hopper,
-        &["ffma_few_k_128x8", "ffma_few_k_1024x1"],
+        &["ffma_few_k_1024x1"],
     ),
     (
         "FFMA, outer products",

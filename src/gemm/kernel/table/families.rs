@@ -311,19 +311,12 @@ pub(super) const fn outer(name: &'static str, block: [u32; 3], warps: u32) -> Ke
     }
 }
 
-/// Warp-specialized and persistent, for large problems on Hopper: producer warps load through their registers.
-pub(super) const fn specialized(
-    name: &'static str,
-    block: [u32; 3],
-    warp: [u32; 2],
-    thread: [u32; 2],
-    stages: u32,
-) -> KernelSpec {
+/// Warp-specialized and persistent, for large problems on Hopper: producer warps bring operands, math warps multiply.
+const fn specialized(name: &'static str, block: [u32; 3], warp: [u32; 2], thread: [u32; 2], stages: u32) -> KernelSpec {
     let tile = tile(block, warp, thread, stages);
     KernelSpec {
         name,
         file: "ffma/ffma_specialized_sm90",
-        summary: "FP32 multiply-adds, any layout, producer and math warps",
         tile,
         threads: derived::WARP_SPECIALIZED,
         dynamic_shared: derived::specialized(&tile),
@@ -337,7 +330,7 @@ pub(super) const fn specialized(
     }
 }
 
-/// The same with TMA: producer warps transpose in shared memory what is contiguous along k.
+/// By TMA: producer warps transpose in shared memory what is contiguous along k.
 pub(super) const fn specialized_tma(
     name: &'static str,
     layout: Layout,
@@ -377,7 +370,7 @@ pub(super) const fn sliced_k(
     }
 }
 
-/// Warp-specialized and persistent, at any alignment: producer warps copy single words.
+/// At any alignment: producer warps copy single words.
 pub(super) const fn specialized_words(
     name: &'static str,
     block: [u32; 3],

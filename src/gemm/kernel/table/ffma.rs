@@ -6,8 +6,6 @@ use super::families::{few_k, outer, pipelined, tiled, unaligned, unaligned_slice
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
     // name, [BM, BN, BK], [WM, WN], [TM, TN], groups of warps that share k
-    tiled("ffma_128x256", [128, 256, 16], [64, 64],  [8, 16], 1),
-    tiled("ffma_64x128",  [64, 128, 16],  [64, 32],  [8, 8],  1),
     tiled("ffma_64x64",   [64, 64, 32],   [64, 32],  [8, 8],  2),
     tiled("ffma_32x128",  [32, 128, 32],  [32, 64],  [8, 8],  2),
     tiled("ffma_16x128",  [16, 128, 32],  [16, 128], [8, 8],  4),
@@ -15,13 +13,8 @@ pub(super) const ROWS: &[KernelSpec] = &[
     tiled("ffma_128x32",  [128, 32, 32],  [32, 32],  [4, 8],  1),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
-    // (64 × 128 is for GPUs other than Hopper's; there other kernels are faster.)
     pipelined("ffma_pipelined_128x256", [128, 256, 16], [32, 128], [8, 16], 3),
     pipelined("ffma_pipelined_128x128", [128, 128, 16], [32, 128], [8, 16], 3),
-    pipelined("ffma_pipelined_64x128",  [64, 128, 16],  [32, 64],  [8, 8],  3),
-    pipelined("ffma_pipelined_128x64",  [128, 64, 16],  [32, 64],  [8, 8],  3),
-    pipelined("ffma_pipelined_64x64",   [64, 64, 16],   [32, 32],  [8, 4],  4),
-    pipelined("ffma_pipelined_32x128",  [32, 128, 16],  [32, 32],  [8, 4],  4),
 
     // name, [BM, BN, BK], [TM, TN], stages
     words("ffma_words_128x128", [128, 128, 16], [8, 8], 3),
@@ -54,7 +47,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     unaligned_sliced_k("ffma_unaligned_16x32_sliced_k", [16, 32, 64],  [16, 32], [4, 4], 3, 4),
 
     // name, [BM, BN, most of k], rows of a thread
-    few_k("ffma_few_k_128x8",  [128, 8, 8],  4),
     few_k("ffma_few_k_1024x1", [1024, 1, 8], 4),
 
     // name, [BM, BN, most of k], warps
@@ -62,8 +54,5 @@ pub(super) const ROWS: &[KernelSpec] = &[
     outer("ffma_outer_64x128x8",   [64, 128, 8], 4),
     outer("ffma_outer_128x64x8",   [128, 64, 8], 4),
     outer("ffma_outer_256x32x8",   [256, 32, 8], 4),
-    outer("ffma_outer_16x32x16",   [16, 32, 16], 1),
     outer("ffma_outer_64x128x16",  [64, 128, 16], 4),
-    outer("ffma_outer_128x64x16",  [128, 64, 16], 4),
-    outer("ffma_outer_256x32x16",  [256, 32, 16], 4),
 ];

@@ -3,8 +3,7 @@
 use super::super::spec::KernelSpec;
 use super::derived::Layout::{NN, NT, TN, TT};
 use super::families::{
-    direct, direct_tn, k_major, k_major_stream_k, sliced_k, sliced_k_words, small_m, specialized, specialized_tma,
-    specialized_words,
+    direct, direct_tn, k_major, k_major_stream_k, sliced_k, sliced_k_words, small_m, specialized_tma, specialized_words,
 };
 
 #[rustfmt::skip]
@@ -25,31 +24,24 @@ pub(super) const ROWS: &[KernelSpec] = &[
 
     // name, layout, [BM, BN, BK], [WM, WN], [TM, TN], stages
     sliced_k("ffma_sliced_k_128x128_nn_sm90", NN, [128, 128, 16], [64, 64], [8, 16], 12),
-    sliced_k("ffma_sliced_k_128x128_nt_sm90", NT, [128, 128, 16], [64, 64], [8, 16], 12),
     sliced_k("ffma_sliced_k_128x128_tn_sm90", TN, [128, 128, 16], [64, 64], [8, 16], 12),
     sliced_k("ffma_sliced_k_128x128_tt_sm90", TT, [128, 128, 16], [64, 64], [8, 16], 12),
     sliced_k("ffma_sliced_k_64x128_nn_sm90",  NN, [64, 128, 16],  [64, 64], [8, 16], 16),
     sliced_k("ffma_sliced_k_64x128_tn_sm90",  TN, [64, 128, 16],  [64, 64], [8, 16], 16),
-    sliced_k("ffma_sliced_k_64x128_tt_sm90",  TT, [64, 128, 16],  [64, 64], [8, 16], 16),
     sliced_k("ffma_sliced_k_64x64_nn_sm90",   NN, [64, 64, 16],   [64, 64], [8, 16], 24),
     sliced_k("ffma_sliced_k_64x64_tn_sm90",   TN, [64, 64, 16],   [64, 64], [8, 16], 24),
-    sliced_k("ffma_sliced_k_64x64_tt_sm90",   TT, [64, 64, 16],   [64, 64], [8, 16], 24),
 
     // name, layout of those with TMA, [BM, BN, BK], [WM, WN], [TM, TN], stages
-    specialized("ffma_specialized_128x256_sm90", [128, 256, 16], [64, 64], [8, 16], 4),
     specialized_tma("ffma_specialized_128x256_nn_sm90", NN, [128, 256, 16], [64, 64], [8, 16], 4),
     specialized_tma("ffma_specialized_128x256_nt_sm90", NT, [128, 256, 16], [64, 64], [8, 16], 4),
     specialized_tma("ffma_specialized_128x256_tn_sm90", TN, [128, 256, 16], [64, 64], [8, 16], 4),
     specialized_tma("ffma_specialized_128x256_tt_sm90", TT, [128, 256, 16], [64, 64], [8, 16], 4),
-    specialized("ffma_specialized_128x128_sm90", [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_tma("ffma_specialized_128x128_nn_sm90", NN, [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_tma("ffma_specialized_128x128_tn_sm90", TN, [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_tma("ffma_specialized_128x128_tt_sm90", TT, [128, 128, 16], [64, 32], [8, 8], 4),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
     sliced_k_words("ffma_sliced_k_128x128_words_sm90", [128, 128, 16], [64, 64], [8, 16], 12),
-    sliced_k_words("ffma_sliced_k_64x128_words_sm90",  [64, 128, 16],  [64, 64], [8, 16], 16),
-    sliced_k_words("ffma_sliced_k_64x64_words_sm90",   [64, 64, 16],   [64, 64], [8, 16], 24),
     specialized_words("ffma_specialized_128x256_words_sm90", [128, 256, 16], [64, 64], [8, 16], 4),
     specialized_words("ffma_specialized_128x128_words_sm90", [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_words("ffma_specialized_512x32_words_sm90",  [512, 32, 16],  [64, 32], [8, 8], 4),
