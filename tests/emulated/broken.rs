@@ -88,11 +88,7 @@ const FAMILIES: [Family; 33] = [
         Target::Hopper,
         &["ffma_unaligned_32x32_sliced_k", "ffma_unaligned_64x32_sliced_k"],
     ),
-    (
-        "FFMA, few k",
-        Target::Hopper,
-        &["ffma_few_k_1024x1"],
-    ),
+    ("FFMA, few k", Target::Hopper, &["ffma_few_k_1024x1"]),
     (
         "FFMA, outer products",
         Target::Hopper,
