@@ -120,14 +120,6 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "FFMA_LOADED(NAME, BM, BN, TM, TN)",
-        of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Loaded>",
-        says: &[
-            ("bm", "BM"), ("bn", "BN"), ("bk", "C::BK"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"),
-            ("tm", "TM"), ("tn", "TN"), ("stages", "C::STAGES"), ("partial_sums", "1"), ("threads", "C::kThreads"),
-        ],
-    },
-    Family {
         made_by: "FFMA_BY_WORDS(NAME, BM, BN, TM, TN)",
         of: "ffma_gemm::Specialized<BM, BN, TM, TN, ffma_gemm::Words<BM, BN>>",
         says: &[
@@ -417,6 +409,24 @@ fn nvcc() -> Option<PathBuf> {
     found
 }
 
+/// Where a kernel file is, and what it says.
+fn source_of(file: &str) -> (String, String) {
+    let path = format!("{}/cuda/{file}.cu", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    (path, source)
+}
+
+impl Family {
+    /// Of its macro.
+    fn name(&self) -> &str {
+        self.made_by.split_once('(').expect("a macro with parameters").0
+    }
+
+    fn is_defined_in(&self, source: &str) -> bool {
+        source.contains(&format!("#define {}(", self.name()))
+    }
+}
+
 /// The source of a file of kernels, and after it what its macros say of each kernel, and that the rows say the same. Notes what
 /// is compared of which row.
 fn assertions(
@@ -424,8 +434,7 @@ fn assertions(
     rows: &[&'static KernelSpec],
     compared: &mut BTreeSet<(&'static str, &'static str)>,
 ) -> String {
-    let path = format!("{}/cuda/{file}.cu", env!("CARGO_MANIFEST_DIR"));
-    let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let (path, source) = source_of(file);
     let mut text = format!("#include \"{path}\"\n");
     for spec in rows.iter().filter(|spec| spec.dynamic_shared > 0) {
         let (name, bytes) = (spec.name, spec.dynamic_shared);
@@ -434,11 +443,10 @@ fn assertions(
     }
     let mut said = BTreeSet::new();
     for family in FAMILIES {
-        let (name, _) = family.made_by.split_once('(').unwrap();
-        if !source.contains(&format!("#define {name}(")) {
+        if !family.is_defined_in(&source) {
             continue;
         }
-        let (made_by, of) = (family.made_by, family.of);
+        let (name, made_by, of) = (family.name(), family.made_by, family.of);
         text += &format!("#undef {name}\n#define {made_by} namespace NAME##_says {{ using C = {of};");
         for (what, value) in family.says {
             text += &format!(" constexpr int {what} = ({value});");
@@ -550,6 +558,11 @@ fn rows_say_what_their_sources_say() {
         assert!(!spec.halves_end || has("halves_end"), "{}: how it ends", spec.name);
         let boxes = ["a_inner", "a_outer", "b_inner", "b_outer"].into_iter().all(has);
         assert_eq!(boxes, spec.tma_boxes.is_some(), "{}: its boxes", spec.name);
+    }
+    let sources: Vec<_> = files.iter().map(|(file, ..)| source_of(file).1).collect();
+    for family in FAMILIES {
+        let defined = sources.iter().any(|source| family.is_defined_in(source));
+        assert!(defined, "no kernel file defines {}", family.name());
     }
     let found = complaints(&nvcc, &files);
     println!(

@@ -1,4 +1,5 @@
-// Strict FP32 GEMM for Hopper: products of one short wave of tiles, in any layout.
+// Strict FP32 GEMM for Hopper: products of one short wave of tiles. By TMA for NN and TN, and in 128 × 128 for TT;
+// NT is left to ffma_kmajor_sm90.cu.
 //
 // The main loop of copied_stage.cuh, 8 × 16 outputs a thread, comes to 87 % of the issue slots; but a tile of eight such
 // warps, 128 × 256, is too large for a result of 1024 × 1024, which has 32 of them, and smaller outputs a thread read more
@@ -18,7 +19,7 @@
 // along k. Two warps that share a scheduler do not run alike, and each group has stages of its own, so what lies ready has to
 // last for a group that runs ahead: with two stages a group the main loop reached 77 % of the FFMA's peak, with four 81 %. Since no tile
 // follows the first, the sums can take the room of the stages when these are done, and 192 KB are stages.
-// For operands at any alignment there is a kernel of each size for all layouts, whose producers copy words: word_stage.cuh.
+// For operands at any alignment there is a kernel of 128 × 128 for all layouts, whose producers copy words: word_stage.cuh.
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP: 32 FLOP a byte, 21, and 16.
 #include "../epilogue/epilogue.cuh"
 #include "../epilogue/partial_sums.cuh"

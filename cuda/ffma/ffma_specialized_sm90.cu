@@ -12,7 +12,7 @@
 // scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile; what is contiguous
 // along k is then transposed in shared memory. There is a kernel for each of the four layouts. Stages and main loop are those of
 // copied_stage.cuh. Operands at any alignment are copied word by word (Words, word_stage.cuh), in one kernel for all layouts; these
-// kernels have tiles for narrow results too, 512 × 32 and 256 × 64 and the same across. What has gaps between elements is repacked before.
+// kernels have tiles for narrow results too, 512 × 32 and 256 × 64 and the same across. What has gaps between elements is repacked first.
 // Traffic: (BM + BN) · BK · 4 bytes for BM · BN · BK · 2 FLOP, 43 FLOP a byte, so 64 TFLOP/s take 1.5 TB/s of the L2; 32 FLOP
 // a byte and 2 TB/s with the smaller tile.
 //
@@ -53,16 +53,6 @@ struct Words : WordStage<BM, BN, kStageK> {
     static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
 };
 
-// The stages of a kernel.
-template <int BM, int BN, typename FEED>
-struct StageOf {
-    using Type = Stage<BM, BN, kStageK>;
-};
-template <int BM, int BN>
-struct StageOf<BM, BN, Words<BM, BN>> {
-    using Type = typename Words<BM, BN>::Stage;
-};
-
 // ---- the kernel -------------------------------------------------------------------------------------------------
 
 template <int BM, int BN, int TM, int TN, typename FEED>
@@ -84,7 +74,7 @@ struct Specialized {
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
-        typename StageOf<BM, BN, FEED>::Type stages[STAGES];
+        typename FEED::Stage stages[STAGES];
         float4 sums[kQuads][kMathThreads];
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be transposed have arrived
         int number;                                          // that this block drew

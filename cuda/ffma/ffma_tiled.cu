@@ -154,12 +154,10 @@ struct Asynchronous {
     using Thread = typename Pipeline::Thread;
     using Shared = typename Pipeline::Shared;
     static constexpr int kThreads = Pipeline::kThreads;
-    static constexpr int kQuads = TM * TN / kVector;             // 16-byte vectors of a thread's outputs
-    static constexpr bool kDown = TM < TN;                       // the outer product goes down columns, or along rows
-    static constexpr int kPieceQuads = kDown ? kVector : 1;      // quads that make up whole 16-byte pieces of rows
+    static constexpr int kQuads = TM * TN / kVector;   // 16-byte vectors of a thread's outputs
     static constexpr int kRingBytes = sizeof(Shared), kSumsBytes = kQuads * kThreads * sizeof(float4);
     static constexpr int kSharedBytes = kRingBytes > kSumsBytes ? kRingBytes : kSumsBytes;   // one after the other
-    static_assert((kDown ? TM : TN) % kVector == 0, "quads lie within a thread's outputs");
+    static_assert(TM < TN && TM % kVector == 0, "the outer product goes down columns, and quads lie within them");
 
     __device__ __forceinline__ void multiply(Thread& tile, Shared& shared, const GemmArgs& args, const WorkUnit& work) const {
         const float* a_data = static_cast<const float*>(args.a.data) + batch_offset(args, args.a, work.batch);
@@ -184,8 +182,8 @@ struct Asynchronous {
 #endif
         const Epilogue epilogue(args, work.batch);
 #pragma unroll 1
-        for (int v = work.slice * kPieceQuads; v < kQuads; v += args.split_k * kPieceQuads) {
-            float4 q[kPieceQuads];
+        for (int v = work.slice * kVector; v < kQuads; v += args.split_k * kVector) {
+            float4 q[kVector];
             sum_slices(args, mine + v * kThreads, q);
             store_piece(args, epilogue, v, row, col, q);
         }
@@ -194,30 +192,25 @@ struct Asynchronous {
 #endif
     }
 
-    // Quad v of a thread's outputs: four neighbours in the direction of the outer product, in swapped pairs. The swap
+    // Quad v of a thread's outputs: four rows of a column, in swapped pairs. The swap
     // makes the compiler give accumulators the registers of the other bank than the operands that they meet:
     // ThreadTile::quad() in thread_tile.cuh has the reason.
     static __device__ __forceinline__ float4 quad(const Thread& tile, int v) {
-        if (kDown) {
-            const int i = v / TN * kVector, j = v % TN;
-            return make_float4(tile.sum[i + 1][j], tile.sum[i][j], tile.sum[i + 3][j], tile.sum[i + 2][j]);
-        }
-        const int i = v / (TN / kVector), j = v % (TN / kVector) * kVector;
-        return make_float4(tile.sum[i][j + 1], tile.sum[i][j], tile.sum[i][j + 3], tile.sum[i][j + 2]);
+        const int i = v / TN * kVector, j = v % TN;
+        return make_float4(tile.sum[i + 1][j], tile.sum[i][j], tile.sum[i + 3][j], tile.sum[i + 2][j]);
     }
 
-    // The sums of a piece over all slices of k. Like sum_over_cluster(), whose code the compiler arranges otherwise in three of these
-    // kernels.
-    static __device__ __forceinline__ void sum_slices(const GemmArgs& args, const float4* mine, float4 (&q)[kPieceQuads]) {
+    // The sums of a piece over all slices of k. Like sum_over_cluster(), whose code the compiler arranges otherwise.
+    static __device__ __forceinline__ void sum_slices(const GemmArgs& args, const float4* mine, float4 (&q)[kVector]) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (args.split_k > 1) {
 #pragma unroll
-            for (int j = 0; j < kPieceQuads; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            for (int j = 0; j < kVector; ++j) q[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 2
             for (int slice = 0; slice < args.split_k; ++slice) {
                 const uint32_t from = ptx::cluster_address(mine, slice);
 #pragma unroll
-                for (int j = 0; j < kPieceQuads; ++j) {
+                for (int j = 0; j < kVector; ++j) {
                     const float4 part = ptx::load_cluster_vector(from + j * kThreads * sizeof(float4));
                     q[j].x += part.x;
                     q[j].y += part.y;
@@ -229,20 +222,15 @@ struct Asynchronous {
         }
 #endif
 #pragma unroll
-        for (int j = 0; j < kPieceQuads; ++j) q[j] = mine[j * kThreads];
+        for (int j = 0; j < kVector; ++j) q[j] = mine[j * kThreads];
     }
 
     // The piece that begins with quad v; (row, col) is the thread's first output in D.
     static __device__ __forceinline__ void store_piece(const GemmArgs& args, const Epilogue& epilogue, int v, int row, int col,
-                                                       const float4 (&q)[kPieceQuads]) {
-        if constexpr (kDown) {
-            float4 rows[kVector];
-            rows_of_piece(q, rows);
-            epilogue.store_rows(args, row + Thread::row_of(v / TN * kVector), col + Thread::col_of(v % TN), rows);
-        } else {
-            epilogue.store_vector(args, row + Thread::row_of(v / (TN / kVector)), col + Thread::col_of(v % (TN / kVector) * kVector),
-                                  make_float4(q[0].y, q[0].x, q[0].w, q[0].z));
-        }
+                                                       const float4 (&q)[kVector]) {
+        float4 rows[kVector];
+        rows_of_piece(q, rows);
+        epilogue.store_rows(args, row + Thread::row_of(v / TN * kVector), col + Thread::col_of(v % TN), rows);
     }
 };
 

@@ -32,11 +32,11 @@
 // block starts to multiply earlier (four: 4 % slower).
 //
 // An operand along k is copied in pieces of 64 bytes of a row, half a line of the L2: portions of other rows, and of other blocks, come before
-// the other half. So these copies ask the L2 for whole lines. Where A is read once, as with 32 columns, memory otherwise has
-// a half of its rate at most: NN 25 × (3114×32×3114) took 639 µs with 128 × 32 on an H100, and takes 482 (cuBLAS 463 on an H200).
+// the other half. So these copies ask the L2 for whole lines. Where A is read once, as with 32 columns, memory otherwise gives
+// half of its rate at most: NN 25 × (3114×32×3114) took 639 µs with 128 × 32 on an H100, and takes 486.
 //
-// Tiles of up to 64 columns are for tall products with a short k, or for small ones. There it is not FFMA that limit, but what is waited for:
-// the first portions, the end of a tile. More blocks on a multiprocessor are worth more than more outputs a thread or more stages.
+// Tiles of 64 × 64 or 128 × 32 and smaller are for tall products with a short k, or for small ones. There FFMA are not the limit, but what is
+// waited for: the first portions, the end of a tile. More blocks on a multiprocessor are worth more than more outputs a thread or more stages.
 // So 128 × 32 has two stages and five blocks, and 64 × 32, 32 × 32 and 16 × 32 have 4 × 4 outputs a thread (docs/strict_fp32.md has the times).
 //
 // Sliced-K (…_sliced_k). Where there is a tile a multiprocessor or less, a block of two or four warps keeps a scheduler busy for a third of
@@ -364,4 +364,5 @@ FFMA_UNALIGNED(ffma_unaligned_64x64_sliced_k, 2, 64, 64, 32, 32, 32, 4, 8, 3, fa
 FFMA_UNALIGNED(ffma_unaligned_64x32_sliced_k, 2, 64, 32, 64, 32, 32, 4, 8, 3, false, 4)
 FFMA_UNALIGNED(ffma_unaligned_32x64_sliced_k, 2, 32, 64, 64, 32, 32, 4, 8, 3, false, 4)
 FFMA_UNALIGNED(ffma_unaligned_32x32_sliced_k, 4, 32, 32, 64, 32, 32, 4, 8, 2, false, 4)
+// (Five by registers and shared memory; an H100 holds four.)
 FFMA_UNALIGNED(ffma_unaligned_16x32_sliced_k, 5, 16, 32, 64, 16, 32, 4, 4, 3, false, 4)

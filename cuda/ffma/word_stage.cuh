@@ -3,7 +3,8 @@
 // bytes, and an H200 takes another start for an illegal instruction.
 //
 // Beside ffma_unaligned.cu, whose warps copy and multiply in turn: the main loop is the one of operands by TMA, 8 × 16 outputs a thread, and
-// copies are in nobody's way there. They take issue slots all the same, for a tile of 128 × 256 2 % of the FFMA's, for 64 × 64 10 %.
+// copies are in nobody's way there. They take issue slots all the same, for a tile of 128 × 256 2 % of the FFMA's, for 64 × 64, which was
+// retired, 10 %.
 // From stand-alone runs on an H200, before tiles on an edge were copied by words: 4097 × 4097 × 4097, ms, operands dense (by TMA: with rows
 // padded to 16 bytes):
 //              by words   by TMA   ffma_unaligned   cuBLAS

@@ -40,7 +40,7 @@ __device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
 }
 
 // Copies 4 bytes to this address in shared memory, or zeros where not `inside`: then nothing is read, and `global` may lead anywhere.
-// WHOLE_LINE: and asks the L2 to fetch the whole 128 bytes around them.
+// With WHOLE_LINE it also asks the L2 for the whole 128 bytes around them.
 template <bool WHOLE_LINE = false>
 __device__ __forceinline__ void cp_async_4_or_zero(uint32_t shared, const void* global, bool inside) {
     if constexpr (WHOLE_LINE)

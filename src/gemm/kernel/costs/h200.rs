@@ -6,7 +6,7 @@
 //!   8192×8192×8192 would go without clusters, and no drawn product is as large.
 //! - `gemv_stream_bf16_` are of 2026-11-24: these products have few rows that fit them, and by a fit to those choices in the grid are worse.
 //! - `gemv_axpy_n1` and `ffma_few_k_1024x1` have the costs of 2026-11-26: there are 13 and 3 plans with them.
-//! - The tiles of `ffma_unaligned_` with up to 64 columns have got other machine code since. Each of their numbers is what this fit made of it,
+//! - `ffma_unaligned_` has got other machine code since. Of its tiles other than 64 × 128 and 128 × 64 each number is what this fit made of it,
 //!   times what became of an H100's; those of 16 × 32 began as those of 32 × 32.
 //!
 //! By these costs choices among the shapes, and in `ladder --grid`, lose what docs/porting.md says.

@@ -322,10 +322,6 @@ const fn specialized(name: &'static str, block: [u32; 3], warp: [u32; 2], thread
         dynamic_shared: derived::specialized(&tile),
         grid: Grid::Persistent,
         split_k: SplitK::StreamK,
-        needs: Needs {
-            only_capability: Layout::NN.needs().only_capability,
-            ..Needs::ANY
-        },
         ..FFMA
     }
 }
