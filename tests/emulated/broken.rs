@@ -81,12 +81,16 @@ const FAMILIES: [Family; 33] = [
     (
         "FFMA, unaligned",
         Target::Hopper,
-        &["ffma_unaligned_32x32", "ffma_unaligned_64x32"],
+        &["ffma_unaligned_16x32", "ffma_unaligned_32x32", "ffma_unaligned_64x32"],
     ),
     (
         "FFMA, unaligned, sliced-K",
         Target::Hopper,
-        &["ffma_unaligned_32x32_sliced_k", "ffma_unaligned_64x32_sliced_k"],
+        &[
+            "ffma_unaligned_16x32_sliced_k",
+            "ffma_unaligned_32x32_sliced_k",
+            "ffma_unaligned_64x32_sliced_k",
+        ],
     ),
     ("FFMA, few k", Target::Hopper, &["ffma_few_k_1024x1"]),
     (
