@@ -17,6 +17,16 @@
 // their sums are added in pairs: always in the same order. Where there are few lines, a cluster cuts k. Few lines and a long k want
 // few lines a block, many warps and more of k at a time (1 × 32, 8 × 32), many lines the opposite (1 × 128, 8 × 128).
 //
+// Some hundreds of lines fill few blocks of 32, and then each of the few multiprocessors is at its own limit. Blocks of 16 or 8 lines are two
+// or four times as many: a warp reads 2 or 4 rows at once, whose sums meet at the end. They ask for a fifth or a half more sectors, since rows
+// that start anywhere touch one more than they fill. An H100, µs, operands cold, in a stand-alone program:
+//   lines a block          32      16       8   cuBLAS
+//   NN 1×1025×2048        7.5     6.4     6.5      5.6
+//   NN 1×513×4096        10.4     8.0     7.5      7.4
+//   NN 4×1025×2048        9.8     7.5             14.5
+//   NN 8×1025×2048       13.3    11.1    11.6     20.8
+//   NN 8×4097×1024       10.6    11.7    21.3     20.7
+//
 // H200, µs, operands cold but for the two TN: the planner's choice before, this kernel, cuBLAS.
 //   NN 4×151646×2560    748   369   412        NN 8×51865×1024    146    73    90
 //   NN 3×50265×960       92    50    56        NN 12×250002×1536  792   577   669
@@ -26,14 +36,19 @@
 
 namespace thin {
 
-template <int M, int EACH, int WARPS, bool SWAPPED>
+template <int M, int LINES, int WARPS, bool SWAPPED>
 struct Axpy {
-    static constexpr int kThreads = WARPS * kWarp, kLines = EACH * kWarp, kHalf = WARPS / 2;
-    static constexpr int kSteps = EACH > 1 ? 8 : M == 1 ? 32 : 16;   // of k that a warp takes at a time
+    static constexpr int kThreads = WARPS * kWarp, kLines = LINES, kHalf = WARPS / 2;
+    static constexpr int kLanes = LINES < kWarp ? LINES : kWarp;      // neighbours along the lines
+    static constexpr int EACH = LINES / kLanes, ROWS = kWarp / kLanes;   // lines of a lane, and rows of k that a warp reads at once
+    static_assert(EACH * kLanes == LINES && ROWS * kLanes == kWarp, "lanes share lines and rows evenly");
+    static constexpr int kSteps = EACH > 1 ? 8 : M == 1 ? 32 : 16;   // rows that a lane takes at a time
     static constexpr int kPitch = kLines + (SWAPPED ? 1 : 0);   // whoever stores rows of D reads across vectors then
-    static constexpr int kItems = M * kSteps;       // elements of the vectors for the steps of a warp
-    static constexpr int kVectorsAtOnce = kWarp / kSteps;   // that the lanes of a warp fetch elements of
-    static_assert(kThreads * kSteps <= kMaxOvershoot, "k + WARPS · kSteps is an int");
+    static constexpr int kTurn = kSteps * ROWS;     // of k that a warp takes at a time
+    static constexpr int kItems = M * kTurn;        // elements of the vectors for a turn
+    static constexpr int kFetched = kTurn < kWarp ? kTurn : kWarp;   // elements of a vector that lanes fetch at once
+    static constexpr int kVectorsAtOnce = kWarp / kFetched;          // so many vectors
+    static_assert(WARPS * kTurn <= kMaxOvershoot, "k + WARPS · kTurn is an int");
     static_assert(M == 1 || M % kVectorsAtOnce == 0, "of a single vector the first lanes fetch elements, of several all");
     static_assert(M == 1 || M % kVector == 0, "elements of the vectors are read four at a time");
 
@@ -50,10 +65,11 @@ struct Axpy {
         const ThinUnit unit = ThinUnit::of<M, kLines, SWAPPED>(args);
         const Thin thin = Thin::of<SWAPPED>(args, unit.batch);
         const int k_begin = slice_begin(args, unit.slice), k_end = slice_end(args, k_begin);
-        const int vector = lane / kSteps, step = lane % kSteps;   // which element of the vectors this lane fetches first
+        const int along = lane % kLanes, first_step = lane / kLanes * kSteps;
+        const int vector = lane / kFetched, step = lane % kFetched;   // which element of the vectors this lane fetches first
         const bool whole = thin.lines - unit.line >= kLines;
-        const int lines_left = thin.lines - unit.line - lane, vectors_left = thin.count - unit.vector - vector;
-        const float* matrix = thin.matrix + unit.line + lane;
+        const int lines_left = thin.lines - unit.line - along, vectors_left = thin.count - unit.vector - vector;
+        const float* matrix = thin.matrix + unit.line + along + first_step * thin.matrix_k_stride;
         const float* vectors = thin.vectors + (unit.vector + vector) * thin.vector_stride + step * thin.vector_k_stride;
         float* mine = shared.vectors[warp];
 
@@ -64,15 +80,15 @@ struct Axpy {
             for (int i = 0; i < EACH; ++i) acc[v][i] = 0.0f;
 
 #pragma unroll 1
-        for (int k = k_begin + warp * kSteps; k < k_end; k += WARPS * kSteps) {
+        for (int k = k_begin + warp * kTurn; k < k_end; k += WARPS * kTurn) {
             const int left = k_end - k;
             const float* from = matrix + k * thin.matrix_k_stride;
             float w[kSteps][EACH];
-            if (whole && left >= kSteps) {
+            if (whole && left >= kTurn) {
 #pragma unroll
                 for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
-                    for (int i = 0; i < EACH; ++i) w[s][i] = from[i * kWarp];
+                    for (int i = 0; i < EACH; ++i) w[s][i] = from[i * kLanes];
                     from += thin.matrix_k_stride;
                 }
             } else {
@@ -80,22 +96,25 @@ struct Axpy {
                 for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
                     for (int i = 0; i < EACH; ++i)
-                        w[s][i] = s < left && i * kWarp < lines_left ? from[i * kWarp] : 0.0f;
+                        w[s][i] = s < left - first_step && i * kLanes < lines_left ? from[i * kLanes] : 0.0f;
                     from += thin.matrix_k_stride;
                 }
             }
             const float* x_from = vectors + k * thin.vector_k_stride;
 #pragma unroll
             for (int first = 0; first < M; first += kVectorsAtOnce) {
-                const bool inside = first < vectors_left && step < left;
-                if (M > 1 || vector == 0) mine[step * M + first + vector] = inside ? *x_from : 0.0f;
+#pragma unroll
+                for (int piece = 0; piece < kTurn; piece += kFetched) {
+                    const bool inside = first < vectors_left && step + piece < left;
+                    if (M > 1 || vector == 0) mine[(step + piece) * M + first + vector] = inside ? x_from[piece * thin.vector_k_stride] : 0.0f;
+                }
                 x_from += kVectorsAtOnce * thin.vector_stride;
             }
             __syncwarp();
             if constexpr (M == 1) {
 #pragma unroll
                 for (int s = 0; s < kSteps; s += kVector) {
-                    const float4 x = *reinterpret_cast<const float4*>(mine + s);
+                    const float4 x = *reinterpret_cast<const float4*>(mine + first_step + s);
                     multiply(acc[0], w[s], x.x);
                     multiply(acc[0], w[s + 1], x.y);
                     multiply(acc[0], w[s + 2], x.z);
@@ -106,7 +125,7 @@ struct Axpy {
                 for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
                     for (int v = 0; v < M; v += kVector) {
-                        const float4 x = *reinterpret_cast<const float4*>(mine + s * M + v);
+                        const float4 x = *reinterpret_cast<const float4*>(mine + (first_step + s) * M + v);
                         multiply(acc[v], w[s], x.x);
                         multiply(acc[v + 1], w[s], x.y);
                         multiply(acc[v + 2], w[s], x.z);
@@ -117,24 +136,33 @@ struct Axpy {
             __syncwarp();
         }
 
+#pragma unroll
+        for (int apart = kLanes; apart < kWarp; apart *= 2)
+#pragma unroll
+            for (int v = 0; v < M; ++v)
+#pragma unroll
+                for (int i = 0; i < EACH; ++i) acc[v][i] += __shfl_xor_sync(kWholeWarp, acc[v][i], apart);
+
+        const bool first_of_line = ROWS == 1 || lane < kLanes;   // of the lanes that have its sums now
+
         // The upper half of the warps gives its sums to the lower half, and so on.
         __syncthreads();   // the vectors are done with
 #pragma unroll
         for (int half = kHalf; half > 0; half /= 2) {
-            float* place = shared.sums[warp % half] + lane;
-            if (warp >= half && warp < 2 * half) {
+            float* place = shared.sums[warp % half] + along;
+            if (first_of_line && warp >= half && warp < 2 * half) {
 #pragma unroll
                 for (int v = 0; v < M; ++v)
 #pragma unroll
-                    for (int i = 0; i < EACH; ++i) place[v * kPitch + i * kWarp] = acc[v][i];
+                    for (int i = 0; i < EACH; ++i) place[v * kPitch + i * kLanes] = acc[v][i];
             }
             __syncthreads();
-            if (warp < half) {
+            if (first_of_line && warp < half) {
 #pragma unroll
                 for (int v = 0; v < M; ++v)
 #pragma unroll
                     for (int i = 0; i < EACH; ++i) {
-                        float& there = place[v * kPitch + i * kWarp];
+                        float& there = place[v * kPitch + i * kLanes];
                         acc[v][i] += there;
                         if (half == 1) there = acc[v][i];
                     }
@@ -153,21 +181,29 @@ private:
 
 }  // namespace thin
 
-// Entries: vectors at a time, lines a lane, warps, blocks a multiprocessor, whether A is the matrix. Names have the tile of D.
-#define THIN_AXPY(NAME, M, EACH, WARPS, BLOCKS, SWAPPED)                                                            \
+// Entries: vectors at a time, lines and warps of a block, blocks a multiprocessor, whether A is the matrix. Names have the tile of D.
+#define THIN_AXPY(NAME, M, LINES, WARPS, BLOCKS, SWAPPED)                                                           \
     extern "C" __global__ void __launch_bounds__(WARPS * kWarp, BLOCKS - kFewerBlocks)                              \
         NAME(const __grid_constant__ GemmArgs args) {                                                               \
         ptx::wait_for_previous_kernels();                                                                           \
-        thin::Axpy<M, EACH, WARPS, SWAPPED>::run(args);                                                             \
+        thin::Axpy<M, LINES, WARPS, SWAPPED>::run(args);                                                            \
     }
 
-THIN_AXPY(thin_axpy_1x32, 1, 1, 16, 2, false)
-THIN_AXPY(thin_axpy_1x128, 1, 4, 4, 8, false)
-THIN_AXPY(thin_axpy_4x128, 4, 4, 8, 3, false)
-THIN_AXPY(thin_axpy_8x32, 8, 1, 16, 2, false)
-THIN_AXPY(thin_axpy_8x64, 8, 2, 8, 4, false)
-THIN_AXPY(thin_axpy_8x128, 8, 4, 4, 5, false)
-THIN_AXPY(thin_axpy_16x64, 16, 2, 8, 3, false)
-THIN_AXPY(thin_axpy_32x8, 8, 1, 16, 2, true)
-THIN_AXPY(thin_axpy_32x1, 1, 1, 16, 2, true)
-THIN_AXPY(thin_axpy_128x1, 1, 4, 4, 8, true)
+THIN_AXPY(thin_axpy_1x8, 1, 8, 16, 2, false)
+THIN_AXPY(thin_axpy_1x16, 1, 16, 16, 2, false)
+THIN_AXPY(thin_axpy_1x32, 1, 32, 16, 2, false)
+THIN_AXPY(thin_axpy_1x128, 1, 128, 4, 8, false)
+THIN_AXPY(thin_axpy_4x16, 4, 16, 16, 2, false)
+THIN_AXPY(thin_axpy_4x32, 4, 32, 16, 2, false)
+THIN_AXPY(thin_axpy_4x128, 4, 128, 8, 3, false)
+THIN_AXPY(thin_axpy_8x16, 8, 16, 16, 2, false)
+THIN_AXPY(thin_axpy_8x32, 8, 32, 16, 2, false)
+THIN_AXPY(thin_axpy_8x64, 8, 64, 8, 4, false)
+THIN_AXPY(thin_axpy_8x128, 8, 128, 4, 5, false)
+THIN_AXPY(thin_axpy_16x64, 16, 64, 8, 3, false)
+THIN_AXPY(thin_axpy_16x1, 1, 16, 16, 2, true)
+THIN_AXPY(thin_axpy_32x1, 1, 32, 16, 2, true)
+THIN_AXPY(thin_axpy_128x1, 1, 128, 4, 8, true)
+THIN_AXPY(thin_axpy_32x4, 4, 32, 16, 2, true)
+THIN_AXPY(thin_axpy_16x8, 8, 16, 16, 2, true)
+THIN_AXPY(thin_axpy_32x8, 8, 32, 16, 2, true)

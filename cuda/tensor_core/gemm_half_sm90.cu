@@ -48,6 +48,11 @@
 // (ranges begin with them), and TMA brings them through the ring like further stages. Only owners wait, and only for clusters that drew their
 // numbers before them, so nothing can hang.
 //
+// Ragged tiles. What TMA fills with zeros takes it about twice as long as what it fetches, and a single tile that is mostly outside of the matrix
+// keeps all waiting: on an H100 128 × 64 tiles took 91 µs for NT 392 × 2048 × 11264, and 63 for 512 rows. So a tile that reaches beyond the
+// matrix is fetched from some rows before it on, and multiplied from its first row on; what wgmma reads behind it then is multiplied and
+// not stored. 392 rows take 62 µs so.
+//
 // Sums stay in the tensor core for all of a tile's k, or a piece's. Products are exact; Inf and NaN pass through as IEEE says.
 //
 // Launch. One dimension of blocks, `threads` and dynamic shared memory as each kernel's row of the table says.
@@ -56,7 +61,7 @@
 //                   where two blocks of two warpgroups share a multiprocessor. Or slices along y of the grid (scheduler/slices.cuh)
 // Tensor maps of A and B. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
 // stride is 0; args.batch_dims[0] must be 1), 128-byte swizzle, zero fill, box 64 elements wide by
-//   R: BM rows if K-major, 64 (of k) if MN-major        S: BN / PAIR rows if K-major, 64 (of k) if MN-major
+//   R: BM / PAIR_S rows if K-major, 64 (of k) if MN-major        S: BN / PAIR_R rows if K-major, 64 (of k) if MN-major
 // and of D, where it has the operands' type and d_access is kRowVector: BOX × 16 elements, swizzled over BOX · 2 bytes.
 
 #include <cuda.h>
@@ -98,14 +103,15 @@ constexpr int kMostStages = 12;
 constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D
 
 template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_,
-          int ROWS_ = BM_>
+          int ROWS_ = BM_, bool SHARES_R_ = false>
 struct Config {
     static constexpr Half TYPE = TYPE_;
     static constexpr int BM = BM_;                     // rows of R a block
     static constexpr int BN = BN_;                     // rows of S a block
     static constexpr Major R_MAJOR = R_MAJOR_, S_MAJOR = S_MAJOR_;
     static constexpr bool SWAPPED = SWAPPED_;          // R is B, S is A, the sums are those of Dᵀ
-    static constexpr int PAIR = PAIR_;                 // blocks of a cluster that share a tile of S; 1: clusters cut k
+    static constexpr int PAIR = PAIR_;                 // blocks of a cluster that share a tile of S, or of R; 1: clusters cut k
+    static constexpr int PAIR_R = SHARES_R_ ? 1 : PAIR, PAIR_S = SHARES_R_ ? PAIR : 1;   // tiles of R and of S of a cluster
     static constexpr int BLOCKS = BLOCKS_;             // that fit on a multiprocessor
     static constexpr int ROWS = ROWS_;                 // of R from a tile to the next: what is beyond is computed, and not stored
     static constexpr int SUMS = BN / 2;                // a consumer thread's share of 64 × BN
@@ -140,7 +146,8 @@ struct Config {
     static_assert(ROWS == BM || (SWAPPED && R_MAJOR == Major::kK && ROWS < BM), "only threads that store Dᵀ leave rows out");
     static_assert(S_BYTES % kTileAlign == 0 && RING_BYTES % kTileAlign == 0 && BOX_BYTES % 512 == 0,
                   "every tile and box starts on a period of its swizzle");
-    static_assert((BN / PAIR) % (S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>) == 0, "a block's share of S is whole boxes");
+    static_assert((BM / PAIR_S) % (R_MAJOR == Major::kK ? kSwizzle : kBox<Bits>) == 0, "a block's share of R is whole boxes");
+    static_assert((BN / PAIR_R) % (S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>) == 0, "a block's share of S is whole boxes");
     static_assert(SWAPPED || BN % BOX == 0, "boxes do not reach into the next tile");
 
     // A tile is stored while the next one is multiplied, a box a stage: see multiply_and_store_behind.
@@ -153,6 +160,12 @@ struct Config {
     static constexpr bool STREAMS = PAIR > 1;
     static constexpr int PORTION = STAGE_BYTES / (CONSUMERS * kVectorBytes);
     static_assert(!STREAMS || (DEALS && PORTION > 0), "there is a warp that tells of pieces, and a stage holds a vector of each thread");
+
+    // Rows of R and S by whole numbers of which a tile may be fetched earlier: periods of the swizzle, or boxes. And how many at most: wgmma reads
+    // as many rows behind the last stage's tile, where the block has memory for something else.
+    static constexpr int SHIFT_STEP_R = R_MAJOR == Major::kK ? kSwizzle : kBox<Bits>;
+    static constexpr int SHIFT_STEP_S = S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>;
+    static constexpr int MOST_SHIFT_S = (STAGING_BYTES + BARRIER_BYTES) / kTileRow, MOST_SHIFT_R = MOST_SHIFT_S + BN;
 
     // Where clusters cut k, blocks share the sums out among them, so many vectors of 8 rows of S at a time.
     static constexpr int SHARE = SWAPPED ? 1 : BOX / kFragmentColumns, SHARES = VECTORS / SHARE;
@@ -195,10 +208,25 @@ struct Shared {
     __device__ __forceinline__ float4* number() const { return reinterpret_cast<float4*>(full(2 * CONFIG::STAGES + 4)); }
 };
 
+// How many rows before a tile of ROWS rows from `row` on is fetched, of a matrix of so many rows: as many as reach beyond it, in whole STEPs.
+template <int STEP, int MOST, int ROWS>
+__device__ __forceinline__ int shift_of(int row, int rows) {
+    const int beyond = row + ROWS - rows;
+    return beyond > 0 && beyond < ROWS ? min(min(beyond, MOST), row) / STEP * STEP : 0;
+}
+template <typename CONFIG>
+__device__ __forceinline__ int shift_r(const GemmArgs& args, int row_r) {
+    return shift_of<CONFIG::SHIFT_STEP_R, CONFIG::MOST_SHIFT_R, CONFIG::BM>(row_r, CONFIG::SWAPPED ? args.n : args.m);
+}
+template <typename CONFIG>
+__device__ __forceinline__ int shift_s(const GemmArgs& args, int row_s) {
+    return shift_of<CONFIG::SHIFT_STEP_S, CONFIG::MOST_SHIFT_S, CONFIG::BN>(row_s, CONFIG::SWAPPED ? args.m : args.n);
+}
+
 // The tiles of this launch in the order in which clusters take them, and this block's part of each.
 template <typename CONFIG>
 struct Work {
-    int units_r, tiles_s;        // a unit is PAIR tiles of R, one a block
+    int units_r, units_s;        // a unit is PAIR tiles that share one operand, one a block
     int group;                   // units of R that are walked together
     int unit, step, units;       // this cluster's current unit, how far apart its units are, all units that are not cut
     int all_units;
@@ -207,11 +235,11 @@ struct Work {
 
     __device__ __forceinline__ explicit Work(const GemmArgs& args) {
         const int rows_r = CONFIG::SWAPPED ? args.n : args.m, rows_s = CONFIG::SWAPPED ? args.m : args.n;
-        const int tiles_r = (rows_r + CONFIG::ROWS - 1) / CONFIG::ROWS;
-        units_r = (tiles_r + CONFIG::PAIR - 1) / CONFIG::PAIR;
-        tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;
+        const int tiles_r = (rows_r + CONFIG::ROWS - 1) / CONFIG::ROWS, tiles_s = (rows_s + CONFIG::BN - 1) / CONFIG::BN;
+        units_r = (tiles_r + CONFIG::PAIR_R - 1) / CONFIG::PAIR_R;
+        units_s = (tiles_s + CONFIG::PAIR_S - 1) / CONFIG::PAIR_S;
         group = min(max(args.group_m, 1), units_r);
-        all_units = units_r * tiles_s * args.batch;
+        all_units = units_r * units_s * args.batch;
         units = streams(args) ? args.whole_tiles : all_units;
         rank = static_cast<int>(ptx::cluster_rank());
         unit = static_cast<int>(ptx::cluster_index());
@@ -235,26 +263,26 @@ struct Work {
 
     // First row of R and S of this block's tile, and the matrix of the batch (or of the slices).
     __device__ __forceinline__ void locate(int& row_r, int& row_s, int& batch) const {
-        if (tiles_s == 1 && all_units == units_r) {   // few rows: no divisions before the first copy
+        const int rank_r = CONFIG::PAIR_R > 1 ? rank : 0, rank_s = CONFIG::PAIR_S > 1 ? rank : 0;
+        if (units_s == 1 && all_units == units_r) {   // few rows: no divisions before the first copy
             batch = apart();
-            row_r = (CONFIG::PAIR > 1 ? unit * CONFIG::PAIR + rank : unit) * CONFIG::ROWS;
-            row_s = 0;
+            row_r = (unit * CONFIG::PAIR_R + rank_r) * CONFIG::ROWS;
+            row_s = rank_s * CONFIG::BN;
             return;
         }
-        const int per_matrix = units_r * tiles_s, matrix = unit / per_matrix;
+        const int per_matrix = units_r * units_s, matrix = unit / per_matrix;
         batch = matrix + apart();
         const int index = unit - matrix * per_matrix;
-        const int per_group = group * tiles_s;
+        const int per_group = group * units_s;
         const int first = index / per_group * group;
         const int height = min(group, units_r - first);
         const int inside = index % per_group;
-        int tile_r = first + inside % height;
-        if (CONFIG::PAIR > 1) tile_r = tile_r * CONFIG::PAIR + rank;
-        row_r = tile_r * CONFIG::ROWS;
-        int tile_s = inside / height;
+        const int unit_r = first + inside % height;
+        row_r = (unit_r * CONFIG::PAIR_R + rank_r) * CONFIG::ROWS;
+        int unit_s = inside / height;
         // Every other group is walked backwards, so that it begins with the tiles of S that the L2 still holds.
-        if (CONFIG::PAIR > 1 && index / per_group % 2 == 1) tile_s = tiles_s - 1 - tile_s;
-        row_s = tile_s * CONFIG::BN;
+        if (CONFIG::PAIR > 1 && index / per_group % 2 == 1) unit_s = units_s - 1 - unit_s;
+        row_s = (unit_s * CONFIG::PAIR_S + rank_s) * CONFIG::BN;
     }
 };
 
@@ -362,22 +390,25 @@ __device__ __forceinline__ void tell_owner(const GemmArgs& args, const Pieces<CO
 template <typename CONFIG>
 __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap& r_map, const CUtensorMap& s_map,
                                         const Shared<CONFIG>& shared, Work<CONFIG> work, Ring<CONFIG::STAGES>& ring) {
-    constexpr int kShare = CONFIG::BN / CONFIG::PAIR;
-    constexpr uint16_t kAll = (1 << CONFIG::PAIR) - 1;   // blocks that receive S
-    const int share = CONFIG::PAIR > 1 ? work.rank * kShare : 0;
+    constexpr int kShareR = CONFIG::BM / CONFIG::PAIR_S, kShareS = CONFIG::BN / CONFIG::PAIR_R;   // rows that this block asks for
+    constexpr uint16_t kAll = (1 << CONFIG::PAIR) - 1;   // blocks that receive what is shared
+    const int share_r = CONFIG::PAIR_S > 1 ? work.rank * kShareR : 0, share_s = CONFIG::PAIR_R > 1 ? work.rank * kShareS : 0;
     const GemmOperand& r = CONFIG::SWAPPED ? args.b : args.a;
     const GemmOperand& s = CONFIG::SWAPPED ? args.a : args.b;
     const auto load = [&](const Work<CONFIG>& work) {
         int row_r, row_s, batch;
         work.locate(row_r, row_s, batch);
         const BatchCoordinates br(args, r, batch), bs(args, s, batch);
+        row_r -= shift_r<CONFIG>(args, row_r);
+        row_s -= shift_s<CONFIG>(args, row_s);
         for (int k = work.k_begin; k < work.k_end; k += BK) {
             ptx::mbarrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
             uint64_t* full = shared.full(ring.stage);
             ptx::mbarrier_arrive_expect_bytes(full, CONFIG::STAGE_BYTES);
-            load_tile<Bits, CONFIG::R_MAJOR, CONFIG::BM, false>(shared.r(ring.stage), r_map, full, kAll, row_r, k, br);
-            load_tile<Bits, CONFIG::S_MAJOR, kShare, (CONFIG::PAIR > 1)>(shared.s(ring.stage) + share * kTileRow, s_map, full, kAll,
-                                                                         row_s + share, k, bs);
+            load_tile<Bits, CONFIG::R_MAJOR, kShareR, (CONFIG::PAIR_S > 1)>(shared.r(ring.stage) + share_r * kTileRow, r_map, full, kAll,
+                                                                            row_r + share_r, k, br);
+            load_tile<Bits, CONFIG::S_MAJOR, kShareS, (CONFIG::PAIR_R > 1)>(shared.s(ring.stage) + share_s * kTileRow, s_map, full, kAll,
+                                                                            row_s + share_s, k, bs);
             ring.advance();
         }
     };
@@ -420,12 +451,17 @@ struct Consumer {
     Ring<CONFIG::STAGES> ring;
     uint64_t r, s;        // descriptors of this warpgroup's rows of R, and of S, in the first slot
     uint32_t emptied;     // of lanes that tell the blocks whose copies write here: the first slot's barrier there
-    int lane;
+    int warp, lane;
 
-    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, int warp, int lane_) : shared(shared_), lane(lane_) {
-        r = descriptor<CONFIG::R_MAJOR>(shared.r(0) + warp / kWarpgroupWarps * kConsumerRows * kTileRow);
-        s = descriptor<CONFIG::S_MAJOR>(shared.s(0));
+    __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, int warp_, int lane_) : shared(shared_), warp(warp_), lane(lane_) {
         emptied = CONFIG::PAIR > 1 && lane < CONFIG::PAIR ? ptx::cluster_address(shared.empty(0), lane) : 0;
+    }
+
+    // Looks for the tile at these rows of R and S.
+    __device__ __forceinline__ void turn_to(const GemmArgs& args, int row_r, int row_s) {
+        const int first_r = warp / kWarpgroupWarps * kConsumerRows + shift_r<CONFIG>(args, row_r);
+        r = descriptor<CONFIG::R_MAJOR>(shared.r(0) + first_r * kTileRow);
+        s = descriptor<CONFIG::S_MAJOR>(shared.s(0) + shift_s<CONFIG>(args, row_s) * kTileRow);
     }
 
     // Gives a stage back.
@@ -689,8 +725,11 @@ __device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, 
         if (pending) output.store_rounded(BatchCoordinates(args, args.d, batch), row, col, rounded, box);
     };
     for (; work.more(); work.next()) {
+        int row_r, row_s, matrix;
+        work.locate(row_r, row_s, matrix);
+        consumer.turn_to(args, row_r, row_s);
         consumer.accumulate_with(sum, work.stages(), store);
-        work.locate(row, col, batch);
+        work.locate(row, col, batch);   // anew: registers are short
         row += output.warp * kFragmentRows;
         Scalars(args).scale_all(sum);
 #pragma unroll
@@ -712,6 +751,9 @@ __device__ __forceinline__ void multiply_pieces(const GemmArgs& args, const Shar
             const Pieces<CONFIG> pieces(args, drawn(shared), index);
             if (!pieces.more()) return;
             stages = pieces.stages();
+            int row_r, row_s, batch;
+            pieces.locate(row_r, row_s, batch);
+            consumer.turn_to(args, row_r, row_s);
         }
         float sum[CONFIG::SUMS];
         consumer.accumulate(sum, stages);
@@ -871,6 +913,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         } else for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);
+            consumer.turn_to(args, row_r, row_s);
             row_r += warp * kFragmentRows;
             float sum[CONFIG::SUMS];
             consumer.accumulate(sum, mine.stages());
@@ -891,8 +934,8 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
 
 }  // namespace
 
-// TILE, rows of R, rows of S, orientation of R and of S, swapped, blocks that share S, blocks a multiprocessor. Names give the
-// tile of D, m × n.
+// TILE, rows of R, rows of S, orientation of R and of S, swapped, blocks that share an operand, blocks a multiprocessor, rows from a tile of R
+// to the next, whether it is R that they share. Names give the tile of D, m × n.
 #define GEMM_HALF_SM90_OF(NAME, ...)                                                                                   \
     enum : int { NAME##_shared = Config<__VA_ARGS__>::SHARED_BYTES };                                                  \
     extern "C" __global__ void __launch_bounds__(Config<__VA_ARGS__>::THREADS, Config<__VA_ARGS__>::BLOCKS)            \
@@ -920,6 +963,11 @@ GEMM_HALF_SM90(128x128_2cta_nt, 128, 128, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x128_2cta_nn, 128, 128, Major::kK, Major::kRows, false, 2, 1)
 GEMM_HALF_SM90(128x128_2cta_tn, 128, 128, Major::kRows, Major::kRows, false, 2, 1)
 GEMM_HALF_SM90(128x128_2cta_tt, 128, 128, Major::kRows, Major::kK, false, 2, 1)
+
+// Matrices of few columns of tiles: clusters of two blocks, neighbours along n, that share each tile of A. On an H100, 2048 × 768 × 3072 takes
+// 17.2 µs with either, 18.7 with 128 × 96 tiles of single blocks, and cuBLAS 17.8 µs.
+GEMM_HALF_SM90(128x128_2cta_along_n_nt, 128, 128, Major::kK, Major::kK, false, 2, 1, 128, true)
+GEMM_HALF_SM90(128x96_2cta_along_n_nt, 128, 96, Major::kK, Major::kK, false, 2, 1, 128, true)
 
 // Fewer tiles: a cluster of split_k blocks cuts k.
 GEMM_HALF_SM90(128x256_nt, 128, 256, Major::kK, Major::kK, false, 1, 1)

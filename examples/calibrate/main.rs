@@ -29,6 +29,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+use support::case::Layout;
 use support::sampler::Class;
 
 /// Fits the planner's costs to the GPU at hand.
@@ -41,6 +42,9 @@ struct Arguments {
     /// Shapes to fit to beside the drawn ones: MxNxK, several with commas
     #[arg(long, value_name = "MxNxK,…")]
     shapes: Option<String>,
+    /// Storage order of the A and B of `--shapes`: nn, nt, tn or tt (t: stored transposed); nt is that of a linear layer
+    #[arg(long, default_value = "nt")]
+    layout: Layout,
     /// Types of the elements, with commas. Types of 16 bits have the same costs: one of them is enough
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16")]
     dtype: Vec<DType>,

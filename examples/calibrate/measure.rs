@@ -89,6 +89,7 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
             let subjects = match list {
                 List::Fit => to_fit(
                     arguments.shapes.as_deref(),
+                    arguments.layout,
                     arguments.fit,
                     2 * arguments.seed,
                     &arguments.class,

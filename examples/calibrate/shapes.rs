@@ -58,20 +58,27 @@ impl Subject {
     }
 }
 
-/// These shapes, in the layout of a linear layer, and `count` drawn ones.
+/// These shapes in this layout, and `count` drawn ones.
 ///
 /// # Errors
 ///
 /// If `asked` is no list of shapes.
-pub fn to_fit(asked: Option<&str>, count: usize, seed: u64, classes: &[Class], dtype: DType) -> Result<Vec<Subject>> {
+pub fn to_fit(
+    asked: Option<&str>,
+    layout: Layout,
+    count: usize,
+    seed: u64,
+    classes: &[Class],
+    dtype: DType,
+) -> Result<Vec<Subject>> {
     let asked = asked.map_or(Ok(Vec::new()), parse_shapes).map_err(anyhow::Error::msg)?;
-    let layer = |[batch, m, n, k]: [usize; 4]| Case {
+    let case = |[batch, m, n, k]: [usize; 4]| Case {
         cold: batch == 1,
-        ..Case::new(m, n, k, Layout::NT).times(batch)
+        ..Case::new(m, n, k, layout).times(batch)
     };
     let mut subjects = Vec::new();
     for shape in asked {
-        subjects.push(Subject::of_case(&layer(shape), dtype)?);
+        subjects.push(Subject::of_case(&case(shape), dtype)?);
     }
     subjects.extend(drawn(count, seed, classes, dtype)?);
     Ok(subjects)

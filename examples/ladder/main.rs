@@ -325,6 +325,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.every_plan && !arguments.grid && arguments.random.is_none() {
         bail!("--every-plan goes with --grid or --random");
     }
+    if arguments.dtype != DType::F32 && !(arguments.grid || arguments.sustained || arguments.random.is_some()) {
+        bail!("--dtype {} goes with --grid, --sustained or --random", arguments.dtype);
+    }
     if arguments.random == Some(0) {
         bail!("--random must be at least 1");
     }

@@ -103,6 +103,7 @@ const FAMILIES: [Family; 33] = [
         Target::Hopper,
         &[
             "thin_axpy_4x128",
+            "thin_axpy_4x16",
             "thin_axpy_32x8",
             "thin_axpy_32x1",
             "thin_axpy_1x128",

@@ -706,13 +706,28 @@ pub(super) const fn axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -
 
 // ---- thin products ------------------------------------------------------------------------------------------------
 
-/// k that a warp of `thin_axpy` takes at a time, with so many vectors and so many lines of a lane.
-const fn thin_steps(vectors: u32, each: u32) -> u32 {
-    match (vectors, each) {
+/// How a warp of `thin_axpy` works on so many lines.
+struct ThinAxpy {
+    /// Lines of a lane.
+    each: u32,
+    /// Rows of the matrix that a warp reads at once.
+    rows: u32,
+    /// k that it takes at a time.
+    turn: u32,
+}
+
+const fn thin_warp(vectors: u32, lines: u32) -> ThinAxpy {
+    let (each, rows) = match lines < derived::WARP {
+        true => (1, derived::WARP / lines),
+        false => (lines / derived::WARP, 1),
+    };
+    let steps = match (vectors, each) {
         (1, 1) => 32,
         (_, 1) => 16,
         _ => 8,
-    }
+    };
+    let turn = steps * rows;
+    ThinAxpy { each, rows, turn }
 }
 
 /// Tiles along the vectors at most: the matrix is read once for each of them.
@@ -743,15 +758,15 @@ pub(super) const fn past_cols(block: [u32; 2], a: &'static [Access]) -> Needs {
     }
 }
 
-/// The lanes of a warp lie along the lines, its warps share k.
-const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], steps: u32, warps: u32) -> KernelSpec {
+/// The lanes of a warp lie along the lines, the warps of a block share k.
+const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], warp: ThinAxpy, warps: u32) -> KernelSpec {
     KernelSpec {
         name,
         file: "gemv/thin_axpy",
         summary: "a matrix along its lines past few vectors, any alignment",
-        tile: tile([bm, bn, warps * steps], NO_WARPS, thread, 1),
+        tile: tile([bm, bn, warps * warp.turn], NO_WARPS, thread, 1),
         threads: warps * derived::WARP,
-        partial_sums: warps,
+        partial_sums: warps * warp.rows,
         ..THIN
     }
 }
@@ -759,20 +774,20 @@ const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], ste
 /// B past rows of A, BM at a time. Tile `[BM, BN]`, then warps.
 pub(super) const fn thin_axpy_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     let [bm, bn] = block;
-    let each = bn / derived::WARP;
+    let warp = thin_warp(bm, bn);
     KernelSpec {
         needs: past_rows(block, ALONG_ROWS),
-        ..thin_axpy(name, block, [bm, each], thin_steps(bm, each), warps)
+        ..thin_axpy(name, block, [bm, warp.each], warp, warps)
     }
 }
 
 /// A, stored transposed, past columns of B, BN at a time.
 pub(super) const fn thin_axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     let [bm, bn] = block;
-    let each = bm / derived::WARP;
+    let warp = thin_warp(bn, bm);
     KernelSpec {
         needs: past_cols(block, ALONG_COLS),
-        ..thin_axpy(name, block, [each, bn], thin_steps(bn, each), warps)
+        ..thin_axpy(name, block, [warp.each, bn], warp, warps)
     }
 }
 

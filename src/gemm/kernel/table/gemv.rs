@@ -56,15 +56,23 @@ pub(super) const ROWS: &[KernelSpec] = &[
     at_once("few_rows_16x12", [16, 12], [8, 2], 4),
 
     // name, [BM, BN], warps
+    thin_axpy_rows("thin_axpy_1x8",   [1, 8],   16),
+    thin_axpy_rows("thin_axpy_1x16",  [1, 16],  16),
     thin_axpy_rows("thin_axpy_1x32",  [1, 32],  16),
     thin_axpy_rows("thin_axpy_1x128", [1, 128], 4),
+    thin_axpy_rows("thin_axpy_4x16",  [4, 16],  16),
+    thin_axpy_rows("thin_axpy_4x32",  [4, 32],  16),
     thin_axpy_rows("thin_axpy_4x128", [4, 128], 8),
+    thin_axpy_rows("thin_axpy_8x16",  [8, 16],  16),
     thin_axpy_rows("thin_axpy_8x32",  [8, 32],  16),
     thin_axpy_rows("thin_axpy_8x64",  [8, 64],  8),
     thin_axpy_rows("thin_axpy_8x128", [8, 128], 4),
     thin_axpy_rows("thin_axpy_16x64", [16, 64], 8),
+    thin_axpy_cols("thin_axpy_16x1",  [16, 1],  16),
     thin_axpy_cols("thin_axpy_32x1",  [32, 1],  16),
     thin_axpy_cols("thin_axpy_128x1", [128, 1], 4),
+    thin_axpy_cols("thin_axpy_32x4",  [32, 4],  16),
+    thin_axpy_cols("thin_axpy_16x8",  [16, 8],  16),
     thin_axpy_cols("thin_axpy_32x8",  [32, 8],  16),
 
     // name, [BM, BN, BK], stages

@@ -146,6 +146,24 @@ const fn shared(
     }
 }
 
+/// The same with blocks that are neighbours along n and share rows of A.
+const fn shared_rows(
+    name: &'static str,
+    costs: &'static str,
+    dtype: DType,
+    layout: Layout,
+    block: [u32; 3],
+    d_columns: u32,
+    consumers: [u32; 2],
+) -> KernelSpec {
+    let [bm, bn, _] = block;
+    KernelSpec {
+        grid: Grid::Clusters(Side::N),
+        tma_boxes: Some(boxes(layout, bm / 2, bn)),
+        ..shared(name, costs, dtype, layout, block, d_columns, consumers)
+    }
+}
+
 /// Few rows: mma.sync with the weights straight from memory.
 const fn gemv(name: &'static str, costs: &'static str, dtype: DType, [bm, bn]: [u32; 2]) -> KernelSpec {
     /// Elements that a thread reads at once.
@@ -411,6 +429,8 @@ both! { F16, BF16,
     shared("gemm", "sm90_128x128_2cta_nn", NN, [128, 128, 6], 64, [2, 1]),
     shared("gemm", "sm90_128x128_2cta_tn", TN, [128, 128, 6], 64, [2, 1]),
     shared("gemm", "sm90_128x128_2cta_tt", TT, [128, 128, 6], 64, [2, 1]),
+    shared_rows("gemm", "sm90_128x128_2cta_along_n_nt", NT, [128, 128, 6], 64, [2, 1]),
+    shared_rows("gemm", "sm90_128x96_2cta_along_n_nt", NT, [128, 96, 7], 32, [2, 1]),
     wgmma("gemm", "sm90_128x96_nt", NT, [128, 96, 7], 32, [2, 1]),
     wgmma("gemm", "sm90_128x112_nt", NT, [128, 112, 7], 16, [2, 1]),
     wgmma("gemm", "sm90_128x256_nt", NT, [128, 256, 4], 32, [2, 1]),
