@@ -19,7 +19,7 @@
 //
 // Some hundreds of lines fill few blocks of 32, and then each of the few multiprocessors is at its own limit. Blocks of 16 or 8 lines are two
 // or four times as many: a warp reads 2 or 4 rows at once, whose sums meet at the end. They ask for a fifth or a half more sectors, since rows
-// that start anywhere touch one more than they fill. An H100, µs, operands cold, in a stand-alone program:
+// that start anywhere touch one more than they fill. An H100, µs, operands cold, in a program of nothing else:
 //   lines a block          32      16       8   cuBLAS
 //   NN 1×1025×2048        7.5     6.4     6.5      5.6
 //   NN 1×513×4096        10.4     8.0     7.5      7.4

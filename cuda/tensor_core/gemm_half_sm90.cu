@@ -18,7 +18,7 @@
 // that have read them. The producer runs ahead of the consumers into the next tile, so that copies go on while a tile ends.
 //
 // 128 × 256 tiles: 48 KB a stage for 1024 clocks of tensor cores, in which shared memory takes 48 KB from TMA and gives
-// 16 KB of R and twice 32 KB of S: 128 KB, what it can move in that time. Clusters of two share the tile of S: each
+// 16 KB of R and twice 32 KB of S: 128 KB, what it can move in that time. Clusters of two share the tile of S (or of R, along n): each
 // block asks for one half, which both get. From the L2 come 32 KB a stage and block instead of 48.
 //
 // Shared memory is what limits smaller tiles: clocks it needs for a stage of 64 of k, beside those of the tensor cores.
@@ -49,9 +49,9 @@
 // numbers before them, so nothing can hang.
 //
 // Ragged tiles. What TMA fills with zeros takes it about twice as long as what it fetches, and a single tile that is mostly outside of the matrix
-// keeps all waiting: on an H100 128 × 64 tiles took 91 µs for NT 392 × 2048 × 11264, and 63 for 512 rows. So a tile that reaches beyond the
-// matrix is fetched from some rows before it on, and multiplied from its first row on; what wgmma reads behind it then is multiplied and
-// not stored. 392 rows take 62 µs so.
+// keeps all waiting: on an H100 128 × 64 tiles took 91 µs for NT 392 × 2048 × 11264, and 63 for 512 rows. So a tile of R that reaches beyond its
+// matrix is fetched from some rows before it on, and multiplied from its first row on. Behind its last one wgmma reads rows of S, whose products
+// are not stored. Tiles of S, and those of a matrix that is smaller than a tile, are filled up.
 //
 // Sums stay in the tensor core for all of a tile's k, or a piece's. Products are exact; Inf and NaN pass through as IEEE says.
 //
@@ -161,11 +161,9 @@ struct Config {
     static constexpr int PORTION = STAGE_BYTES / (CONSUMERS * kVectorBytes);
     static_assert(!STREAMS || (DEALS && PORTION > 0), "there is a warp that tells of pieces, and a stage holds a vector of each thread");
 
-    // Rows of R and S by whole numbers of which a tile may be fetched earlier: periods of the swizzle, or boxes. And how many at most: wgmma reads
-    // as many rows behind the last stage's tile, where the block has memory for something else.
-    static constexpr int SHIFT_STEP_R = R_MAJOR == Major::kK ? kSwizzle : kBox<Bits>;
-    static constexpr int SHIFT_STEP_S = S_MAJOR == Major::kK ? kSwizzle : kBox<Bits>;
-    static constexpr int MOST_SHIFT_S = (STAGING_BYTES + BARRIER_BYTES) / kTileRow, MOST_SHIFT_R = MOST_SHIFT_S + BN;
+    // A tile of R is fetched earlier by whole multiples of so many rows: periods of the swizzle, or boxes. And by as many as S has at most: wgmma
+    // reads as many rows behind R, where the same stage's S is.
+    static constexpr int SHIFT_STEP = R_MAJOR == Major::kK ? kSwizzle : kBox<Bits>, MOST_SHIFT = BN;
 
     // Where clusters cut k, blocks share the sums out among them, so many vectors of 8 rows of S at a time.
     static constexpr int SHARE = SWAPPED ? 1 : BOX / kFragmentColumns, SHARES = VECTORS / SHARE;
@@ -208,19 +206,13 @@ struct Shared {
     __device__ __forceinline__ float4* number() const { return reinterpret_cast<float4*>(full(2 * CONFIG::STAGES + 4)); }
 };
 
-// How many rows before a tile of ROWS rows from `row` on is fetched, of a matrix of so many rows: as many as reach beyond it, in whole STEPs.
-template <int STEP, int MOST, int ROWS>
-__device__ __forceinline__ int shift_of(int row, int rows) {
-    const int beyond = row + ROWS - rows;
-    return beyond > 0 && beyond < ROWS ? min(min(beyond, MOST), row) / STEP * STEP : 0;
-}
+// How many rows before its first one, row_r, a tile of R is fetched: as many as reach beyond the matrix, in whole steps, if the matrix has so many
+// before it. Those that are fetched count, which may be more than ROWS.
 template <typename CONFIG>
 __device__ __forceinline__ int shift_r(const GemmArgs& args, int row_r) {
-    return shift_of<CONFIG::SHIFT_STEP_R, CONFIG::MOST_SHIFT_R, CONFIG::BM>(row_r, CONFIG::SWAPPED ? args.n : args.m);
-}
-template <typename CONFIG>
-__device__ __forceinline__ int shift_s(const GemmArgs& args, int row_s) {
-    return shift_of<CONFIG::SHIFT_STEP_S, CONFIG::MOST_SHIFT_S, CONFIG::BN>(row_s, CONFIG::SWAPPED ? args.m : args.n);
+    constexpr int kStep = CONFIG::SHIFT_STEP;
+    const int beyond = row_r + CONFIG::BM - (CONFIG::SWAPPED ? args.n : args.m);
+    return beyond > 0 && beyond < CONFIG::BM ? min(min(beyond, CONFIG::MOST_SHIFT), row_r) / kStep * kStep : 0;
 }
 
 // The tiles of this launch in the order in which clusters take them, and this block's part of each.
@@ -400,7 +392,6 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
         work.locate(row_r, row_s, batch);
         const BatchCoordinates br(args, r, batch), bs(args, s, batch);
         row_r -= shift_r<CONFIG>(args, row_r);
-        row_s -= shift_s<CONFIG>(args, row_s);
         for (int k = work.k_begin; k < work.k_end; k += BK) {
             ptx::mbarrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
             uint64_t* full = shared.full(ring.stage);
@@ -454,14 +445,14 @@ struct Consumer {
     int warp, lane;
 
     __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, int warp_, int lane_) : shared(shared_), warp(warp_), lane(lane_) {
+        s = descriptor<CONFIG::S_MAJOR>(shared.s(0));
         emptied = CONFIG::PAIR > 1 && lane < CONFIG::PAIR ? ptx::cluster_address(shared.empty(0), lane) : 0;
     }
 
-    // Looks for the tile at these rows of R and S.
-    __device__ __forceinline__ void turn_to(const GemmArgs& args, int row_r, int row_s) {
-        const int first_r = warp / kWarpgroupWarps * kConsumerRows + shift_r<CONFIG>(args, row_r);
-        r = descriptor<CONFIG::R_MAJOR>(shared.r(0) + first_r * kTileRow);
-        s = descriptor<CONFIG::S_MAJOR>(shared.s(0) + shift_s<CONFIG>(args, row_s) * kTileRow);
+    // Looks for the tile of R at this row.
+    __device__ __forceinline__ void turn_to(const GemmArgs& args, int row_r) {
+        const int first = warp / kWarpgroupWarps * kConsumerRows + shift_r<CONFIG>(args, row_r);
+        r = descriptor<CONFIG::R_MAJOR>(shared.r(0) + first * kTileRow);
     }
 
     // Gives a stage back.
@@ -727,7 +718,7 @@ __device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, 
     for (; work.more(); work.next()) {
         int row_r, row_s, matrix;
         work.locate(row_r, row_s, matrix);
-        consumer.turn_to(args, row_r, row_s);
+        consumer.turn_to(args, row_r);
         consumer.accumulate_with(sum, work.stages(), store);
         work.locate(row, col, batch);   // anew: registers are short
         row += output.warp * kFragmentRows;
@@ -753,7 +744,7 @@ __device__ __forceinline__ void multiply_pieces(const GemmArgs& args, const Shar
             stages = pieces.stages();
             int row_r, row_s, batch;
             pieces.locate(row_r, row_s, batch);
-            consumer.turn_to(args, row_r, row_s);
+            consumer.turn_to(args, row_r);
         }
         float sum[CONFIG::SUMS];
         consumer.accumulate(sum, stages);
@@ -913,7 +904,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         } else for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);
-            consumer.turn_to(args, row_r, row_s);
+            consumer.turn_to(args, row_r);
             row_r += warp * kFragmentRows;
             float sum[CONFIG::SUMS];
             consumer.accumulate(sum, mine.stages());

@@ -12,7 +12,7 @@ mod mutants;
 use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::kernel::spec::{Grid, KernelSpec};
+use candle_sgemm::gemm::kernel::spec::{Grid, KernelSpec, Side};
 use candle_sgemm::gemm::{ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
@@ -341,7 +341,7 @@ fn with_clusters(test: &str, what: &str, check: impl Fn(&'static KernelSpec, &mu
     tally.conclude(what, started);
 }
 
-/// A product for such a kernel with so many units along m and n, the last of which may be mostly empty, and its second tile, too; k has
+/// A product for such a kernel with so many units, pairs of tiles, along m and n, the last of which may be mostly empty, and its second tile, too; k has
 /// more than `steps[0]` portions, and `steps[1]` at most. Rows are whole vectors, for TMA takes no others.
 fn units_of_clusters(
     spec: &KernelSpec,
@@ -349,9 +349,13 @@ fn units_of_clusters(
     [units_m, units_n]: [usize; 2],
     steps: [usize; 2],
 ) -> GemmProblem {
-    let [bm, bn, bk] = [spec.tile.bm, spec.tile.bn, spec.tile.bk].map(|size| size as usize);
+    let [mut bm, mut bn, bk] = [spec.tile.bm, spec.tile.bn, spec.tile.bk].map(|size| size as usize);
+    match spec.grid {
+        Grid::Clusters(Side::N) => bn *= 2,
+        _ => bm *= 2,
+    }
     let mut vectors = |most: usize, least: usize| rng.random_range(least / 8 + 1..=most / 8) * 8;
-    let m = vectors(2 * bm * units_m, 2 * bm * (units_m - 1));
+    let m = vectors(bm * units_m, bm * (units_m - 1));
     let n = vectors(bn * units_n, bn * (units_n - 1));
     let k = vectors(steps[1] * bk, steps[0] * bk);
     let (a, b) = (spec.name.as_bytes()[spec.name.len() - 2], spec.name.ends_with('t'));

@@ -1,17 +1,14 @@
 //! Costs of an NVIDIA H100 (SXM), fitted by `calibrate` on 2026-11-26 from an H200's costs, which had seen none of the shapes: to 1800
-//! drawn FP32 products and 1800 in BF16. Those of the same fit without 200 of each, by which choices among these were judged, are not kept.
-//! Stream-K of 16-bit products came later, and has an H200's costs. 16-bit tiles of 128 rows were fitted on to 1600 more
-//! drawn BF16 products, and `gemm_bf16_sm90_64x112_nt` has the costs of `…_64x96_nt`.
+//! drawn FP32 products. Those of the same fit without 200 of them, by which choices among these were judged, are not kept.
 //! `ffma_unaligned_` began at 0.8 µs of `other_order_us` after that, with all other costs held.
 //!
-//! `ffma_outer_`, `outer_bf16_`, `gemv_short_`, `few_k_`, `ffma_direct_…_tn_sm90` and `ffma_unaligned_…_short_k` are from 1989 drawn FP32 and
-//! 3479 drawn BF16 products of 2026-11-27, with all other costs held. Of `ffma_outer_` and `outer_bf16_`, what whole tiles multiply at a time
-//! (`full`, where memory had hidden it), and the bandwidth of blocks of one warp, are by hand, from products of 32 columns.
+//! `ffma_outer_`, `gemv_short_`, `ffma_few_k_`, `ffma_direct_…_tn_sm90` and `ffma_unaligned_…_short_k` are from 1989 drawn FP32 products of
+//! 2026-11-27, with all other costs held. Of `ffma_outer_`, what whole tiles multiply at a time (`full`, where memory had hidden it), and the
+//! bandwidth of blocks of one warp, are by hand, from products of 32 columns.
 //!
 //! After changes to some of them, `gemv_dot_m8…`, `gemv_dot_n`, `gemv_axpy_`, `gemv_short_` and `ffma_outer_` were fitted once more that day, to
 //! 948 drawn products, and `gemv_short_n`, `thin_axpy_1x32`, `…_32x1`, `…_8x32` and `…_32x8` with `thin_dot_` and `ffma_small_m_` to 4400; the bandwidth of
 //! `gemv_short_n1` is by hand, for of sums of over 1000 products these had but two.
-//! `gemv_short_bf16_n` has the costs of `gemv_short_bf16_m`.
 //!
 //! Last that day, with `ffma_unaligned_…_sliced_k`, `thin_axpy_1x128` and `…_128x1`, FP32 kernels were fitted once more to 3149 drawn products
 //! (`few_rows_` and `gemv_dot_m1` to `…_m4` to 2545 of them), and what they have in common was held. Held were `ffma_…` and `ffma_pipelined_…` of
@@ -22,9 +19,11 @@
 //! them with it, with all other costs held.
 //!
 //! After `thin_axpy_` had got blocks of 8 and 16 lines and past four vectors, those were fitted to 124 products of up to eight rows or columns, with all
-//! others held. 16-bit kernels for Hopper have not been as slow in ragged tiles since then. So all 16-bit costs, and what those have in common, were
-//! fitted to 3731 drawn BF16 products of 2026-11-27, from an H200's costs. But for `gemv_bf16_`, `gemv_stream_bf16_` and `gemv_ring_bf16_`, which are
-//! as they were: of products with few rows that 16 bytes fit these have few, and by that fit choices in the grid are worse.
+//! others held.
+//!
+//! Costs of 16-bit kernels, and what these have in common, were fitted to 3731 drawn BF16 products of 2026-11-27, from an H200's costs, when ragged
+//! tiles had become faster (those of S as well as of R, which they are no longer). `gemv_bf16_`, `gemv_stream_bf16_` and `gemv_ring_bf16_` are from
+//! fits before: of products with few rows that 16 bytes fit these have few, and by that fit choices in the grid are worse.
 
 use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 

@@ -758,7 +758,7 @@ pub(super) const fn past_cols(block: [u32; 2], a: &'static [Access]) -> Needs {
     }
 }
 
-/// The lanes of a warp lie along the lines, the warps of a block share k.
+/// The lanes of a warp lie along the lines, or groups of them where there are fewer than 32; groups and warps share k.
 const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], warp: ThinAxpy, warps: u32) -> KernelSpec {
     KernelSpec {
         name,

@@ -62,8 +62,8 @@ const fn mma(name: &'static str, costs: &'static str, dtype: DType, block: [u32;
     }
 }
 
-/// The boxes in which A and B come: along k where that is how they lie, along the other dimension where not. Of columns that
-/// two blocks share, each brings one half.
+/// The boxes in which A and B come: along k where that is how they lie, along the other dimension where not. Of rows or
+/// columns that two blocks share, each brings one half.
 const fn boxes(layout: Layout, bm: u32, bn: u32) -> [TmaBox; 2] {
     [
         TmaBox::new(SWIZZLED, if layout.a_along_k() { bm } else { BK }),
