@@ -49,7 +49,7 @@
 // numbers before them, so nothing can hang.
 //
 // Ragged tiles. What TMA fills with zeros takes it about twice as long as what it fetches, and a single tile that is mostly outside of the matrix
-// keeps all waiting: on an H100 128 × 64 tiles took 91 µs for NT 392 × 2048 × 11264, and 63 for 512 rows. So a tile of R that reaches beyond its
+// keeps all waiting: on an H100 128 × 64 tiles took 82 µs for NT 448 × 2048 × 11264 (now 65), and 63 for 512 rows. So a tile of R that reaches beyond its
 // matrix is fetched from some rows before it on, and multiplied from its first row on. Behind its last one wgmma reads rows of S, whose products
 // are not stored. Tiles of S, and those of a matrix that is smaller than a tile, are filled up.
 //
@@ -207,7 +207,7 @@ struct Shared {
 };
 
 // How many rows before its first one, row_r, a tile of R is fetched: as many as reach beyond the matrix, in whole steps, if the matrix has so many
-// before it. Those that are fetched count, which may be more than ROWS.
+// before it and a stage has so many behind it. Of a tile, all BM rows that are fetched count, of which a narrower one has fewer (ROWS).
 template <typename CONFIG>
 __device__ __forceinline__ int shift_r(const GemmArgs& args, int row_r) {
     constexpr int kStep = CONFIG::SHIFT_STEP;

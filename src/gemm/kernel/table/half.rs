@@ -125,42 +125,28 @@ const fn narrower(
     }
 }
 
-/// The same with 2-CTA clusters, whose blocks share columns of B. Clusters share the last tiles by ranges of k where they are no whole
-/// waves.
+/// The same with 2-CTA clusters of neighbours along one side: along m they share columns of B, along n rows of A. Clusters share the last
+/// tiles by ranges of k where they are no whole waves.
 const fn shared(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
+    along: Side,
     layout: Layout,
     block: [u32; 3],
     d_columns: u32,
-    consumers: [u32; 2],
 ) -> KernelSpec {
     let [bm, bn, _] = block;
+    let [rows, columns] = match along {
+        Side::M => [bm, bn / 2],
+        Side::N => [bm / 2, bn],
+    };
     KernelSpec {
-        grid: Grid::Clusters(Side::M),
+        grid: Grid::Clusters(along),
         split_k: SplitK::StreamK,
         parallel_split_k: false,
-        tma_boxes: Some(boxes(layout, bm, bn / 2)),
-        ..wgmma(name, costs, dtype, layout, block, d_columns, consumers)
-    }
-}
-
-/// The same with blocks that are neighbours along n and share rows of A.
-const fn shared_rows(
-    name: &'static str,
-    costs: &'static str,
-    dtype: DType,
-    layout: Layout,
-    block: [u32; 3],
-    d_columns: u32,
-    consumers: [u32; 2],
-) -> KernelSpec {
-    let [bm, bn, _] = block;
-    KernelSpec {
-        grid: Grid::Clusters(Side::N),
-        tma_boxes: Some(boxes(layout, bm / 2, bn)),
-        ..shared(name, costs, dtype, layout, block, d_columns, consumers)
+        tma_boxes: Some(boxes(layout, rows, columns)),
+        ..wgmma(name, costs, dtype, layout, block, d_columns, [2, 1])
     }
 }
 
@@ -418,19 +404,20 @@ both! { F16, BF16,
     mma("gemm", "mma_128x128", [128, 128, 3], [64, 32]),
     mma("gemm", "mma_64x64", [64, 64, 3], [32, 32]),
     mma("gemm", "mma_16x64", [16, 64, 4], [16, 16]),
+    // neighbours along, layout, tile and stages, columns of a box of D
+    shared("gemm", "sm90_128x256_2cta_nt", Side::M, NT, [128, 256, 4], 64),
+    shared("gemm", "sm90_128x256_2cta_nn", Side::M, NN, [128, 256, 4], 64),
+    shared("gemm", "sm90_128x256_2cta_tn", Side::M, TN, [128, 256, 4], 64),
+    shared("gemm", "sm90_128x256_2cta_tt", Side::M, TT, [128, 256, 4], 64),
+    shared("gemm", "sm90_128x224_2cta_nt", Side::M, NT, [128, 224, 4], 32),
+    shared("gemm", "sm90_128x192_2cta_nt", Side::M, NT, [128, 192, 4], 64),
+    shared("gemm", "sm90_128x128_2cta_nt", Side::M, NT, [128, 128, 6], 64),
+    shared("gemm", "sm90_128x128_2cta_nn", Side::M, NN, [128, 128, 6], 64),
+    shared("gemm", "sm90_128x128_2cta_tn", Side::M, TN, [128, 128, 6], 64),
+    shared("gemm", "sm90_128x128_2cta_tt", Side::M, TT, [128, 128, 6], 64),
+    shared("gemm", "sm90_128x128_2cta_along_n_nt", Side::N, NT, [128, 128, 6], 64),
+    shared("gemm", "sm90_128x96_2cta_along_n_nt", Side::N, NT, [128, 96, 7], 32),
     // layout, tile and stages, columns of a box of D, warpgroups that multiply and blocks a multiprocessor
-    shared("gemm", "sm90_128x256_2cta_nt", NT, [128, 256, 4], 64, [2, 1]),
-    shared("gemm", "sm90_128x256_2cta_nn", NN, [128, 256, 4], 64, [2, 1]),
-    shared("gemm", "sm90_128x256_2cta_tn", TN, [128, 256, 4], 64, [2, 1]),
-    shared("gemm", "sm90_128x256_2cta_tt", TT, [128, 256, 4], 64, [2, 1]),
-    shared("gemm", "sm90_128x224_2cta_nt", NT, [128, 224, 4], 32, [2, 1]),
-    shared("gemm", "sm90_128x192_2cta_nt", NT, [128, 192, 4], 64, [2, 1]),
-    shared("gemm", "sm90_128x128_2cta_nt", NT, [128, 128, 6], 64, [2, 1]),
-    shared("gemm", "sm90_128x128_2cta_nn", NN, [128, 128, 6], 64, [2, 1]),
-    shared("gemm", "sm90_128x128_2cta_tn", TN, [128, 128, 6], 64, [2, 1]),
-    shared("gemm", "sm90_128x128_2cta_tt", TT, [128, 128, 6], 64, [2, 1]),
-    shared_rows("gemm", "sm90_128x128_2cta_along_n_nt", NT, [128, 128, 6], 64, [2, 1]),
-    shared_rows("gemm", "sm90_128x96_2cta_along_n_nt", NT, [128, 96, 7], 32, [2, 1]),
     wgmma("gemm", "sm90_128x96_nt", NT, [128, 96, 7], 32, [2, 1]),
     wgmma("gemm", "sm90_128x112_nt", NT, [128, 112, 7], 16, [2, 1]),
     wgmma("gemm", "sm90_128x256_nt", NT, [128, 256, 4], 32, [2, 1]),
