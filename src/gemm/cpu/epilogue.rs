@@ -3,7 +3,7 @@
 use super::operands::{element, CpuOperands};
 use crate::gemm::problem::{Activation, Combine, GemmProblem};
 
-/// `row ← activation(row + β·C + bias) + residual` (or `· residual`) for the columns of this row of D from `col` on.
+/// `row ← activation(α·row + β·C + bias) + residual` (or `· residual`) for the columns of this row of D from `col` on.
 pub(super) fn finish_row(
     problem: &GemmProblem,
     operands: &CpuOperands,
@@ -13,6 +13,9 @@ pub(super) fn finish_row(
     col: usize,
 ) {
     let (epilogue, elements) = (&problem.epilogue, &operands.elements);
+    if operands.alpha != 1.0 {
+        d_row.iter_mut().for_each(|x| *x *= operands.alpha);
+    }
     if let Some(layout) = epilogue.c.as_ref().filter(|_| operands.beta != 0.0) {
         let at = element(problem, layout, batch, row, col);
         elements.c.add_to(d_row, operands.beta, at, layout.col_stride);

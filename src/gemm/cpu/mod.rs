@@ -67,7 +67,6 @@ pub fn gemm<T: Element>(
             multiply(
                 problem,
                 [a, b],
-                operands.alpha,
                 out,
                 batch,
                 rows.clone(),
@@ -141,7 +140,7 @@ unsafe impl<T: Send> Send for Output<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Output<T> {}
 
-/// The tile's part of `D ← α·A·B`.
+/// The tile's part of `D ← A·B`.
 ///
 /// # Safety
 ///
@@ -151,7 +150,6 @@ unsafe impl<T: Send> Sync for Output<T> {}
 unsafe fn multiply(
     problem: &GemmProblem,
     [a_elements, b_elements]: [&[f32]; 2],
-    alpha: f32,
     out: Output<f32>,
     batch: usize,
     rows: Range<usize>,
@@ -176,7 +174,7 @@ unsafe fn multiply(
         b.col_stride as isize,
         b.row_stride as isize,
         0.0, // the engine's names are the other way round: its alpha is D's factor, its beta that of A·B
-        alpha,
+        1.0, // the sums are scaled, as in the kernels: the engine may scale operands, which can overflow or lose their last bits
         false,
         false,
         false,
@@ -187,7 +185,7 @@ unsafe fn multiply(
     );
 }
 
-/// The tile's part of `D ← activation(D + β·C + bias) + residual` (or `· residual`).
+/// The tile's part of `D ← activation(α·D + β·C + bias) + residual` (or `· residual`).
 ///
 /// # Safety
 ///
@@ -202,7 +200,7 @@ unsafe fn finish(
     threads: usize,
 ) {
     let reads_c = problem.epilogue.c.is_some() && operands.beta != 0.0;
-    if !reads_c && problem.epilogue.is_plain() {
+    if operands.alpha == 1.0 && !reads_c && problem.epilogue.is_plain() {
         return;
     }
     let columns = cols.len();

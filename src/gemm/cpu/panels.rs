@@ -116,7 +116,7 @@ pub(super) unsafe fn gemm<T: Element>(
                 b_col,
                 b_row,
                 0.0, // the engine's alpha is the result's factor, its beta that of A·B
-                operands.alpha,
+                1.0, // the epilogue scales the sums
                 false,
                 false,
                 false,

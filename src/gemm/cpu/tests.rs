@@ -201,6 +201,36 @@ fn every_part_of_the_epilogue_is_applied_in_order() {
 }
 
 #[test]
+fn alpha_is_a_factor_of_sums_and_not_of_operands() {
+    // Half of the first is subnormal and twice the second overflows; their product and its multiples are exact.
+    let (least, most) = (f32::from_bits(0x0000_0333), f32::from_bits(0x7F00_0000));
+    for (m, n, k) in [
+        (1, 1, 1),
+        (2, 1, 2),
+        (1, 70, 2),
+        (2, 2, 1),
+        (33, 1, 3),
+        (40, 36, 1),
+        (40, 36, 50),
+    ] {
+        let problem = GemmProblem::row_major(m, n, k);
+        for (x, y) in [(least, most), (most, least)] {
+            for (alpha, scaled) in [(0.5, x * y * 0.5), (4.0, x * y * 4.0)] {
+                let (mut a, mut b) = (vec![0.0; m * k], vec![0.0; k * n]);
+                (0..m).for_each(|i| a[i * k + i % k] = x);
+                b.fill(y);
+                let operands = CpuOperands {
+                    alpha,
+                    ..CpuOperands::new(&a, &b)
+                };
+                let d: Vec<f32> = gemm_to_vec(&problem, std::iter::once(operands), 2).unwrap();
+                assert_eq!(d, vec![scaled; m * n], "{m}x{n}x{k}, alpha {alpha}");
+            }
+        }
+    }
+}
+
+#[test]
 fn tiles_of_any_number_of_threads_cover_the_result() {
     for (m, n, k, batch) in [
         (300, 310, 60, 1),
