@@ -25,7 +25,26 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 33] = [
+const FAMILIES: [Family; 39] = [
+    (
+        "16 bits on Hopper, 2 CTAs",
+        Target::Hopper,
+        &["gemm_bf16_sm90_128x128_2cta_tn", "gemm_f16_sm90_128x96_2cta_along_n_nt"],
+    ),
+    (
+        "16 bits on Hopper",
+        Target::Hopper,
+        &[
+            "gemm_bf16_sm90_64x64_tn",
+            "gemm_f16_sm90_32x64_nt",
+            "gemm_bf16_sm90_128x64_tt",
+        ],
+    ),
+    (
+        "mma.sync, 16 bits",
+        Target::Hopper,
+        &["gemm_bf16_mma_64x64", "gemm_f16_mma_16x64"],
+    ),
     (
         "TF32 on Hopper",
         Target::Hopper,
@@ -92,7 +111,7 @@ const FAMILIES: [Family; 33] = [
             "ffma_unaligned_64x32_sliced_k",
         ],
     ),
-    ("FFMA, few k", Target::Hopper, &["ffma_few_k_1024x1"]),
+    ("few k", Target::Hopper, &["ffma_few_k_1024x1", "few_k_bf16_128x8"]),
     (
         "FFMA, outer products",
         Target::Hopper,
@@ -137,6 +156,11 @@ const FAMILIES: [Family; 33] = [
         ],
     ),
     (
+        "matrix and vector, 16 bits",
+        Target::Hopper,
+        &["gemv_bf16_m8_n8", "gemv_f16_m16_n8"],
+    ),
+    (
         "few rows through rings",
         Target::Hopper,
         &["gemv_ring_bf16_m8", "gemv_ring_f16_m8_2blocks"],
@@ -168,6 +192,22 @@ const FAMILIES: [Family; 33] = [
         &["sgemm_13_warp_tiled", "sgemm_12_double_buffered", "sgemm_03_shared"],
     ),
     (
+        "the ladder, first rungs",
+        Target::Hopper,
+        &[
+            "sgemm_01_naive",
+            "sgemm_02_coalesced",
+            "sgemm_04_l1_register_block",
+            "sgemm_05_thread_tile_1d",
+            "sgemm_06_thread_tile_2d",
+            "sgemm_07_thread_tile_strided",
+            "sgemm_08_register_cached",
+            "sgemm_09_quadrants",
+            "sgemm_10_vectorized",
+            "sgemm_11_tuned_shared",
+        ],
+    ),
+    (
         "attention, few queries",
         Target::Hopper,
         &["attention_rows_f32_q4_w64", "attention_rows_bf16_q1_w128"],
@@ -195,6 +235,17 @@ const FAMILIES: [Family; 33] = [
         ],
     ),
     ("transposition by TMA", Target::Hopper, &["transpose_06_tma"]),
+    (
+        "transpositions and copies, first rungs",
+        Target::Hopper,
+        &[
+            "transpose_01_naive",
+            "transpose_02_shared",
+            "transpose_04_diagonal",
+            "copy_01_plain",
+            "copy_02_shared",
+        ],
+    ),
     (
         "other transpositions and copies",
         Target::Hopper,
@@ -263,15 +314,18 @@ impl Subject {
         }
     }
 
-    fn kernel(self, target: Target) -> Kernel {
-        let file = match self {
+    fn file(self) -> &'static str {
+        match self {
             Subject::Product(spec) => spec.file,
             Subject::Movement(kernel, _) => kernel.file,
             Subject::Attention(kernel) => kernel.file,
             Subject::Step(kernel) => kernel.file,
             Subject::Rowwise(kernel) => kernel.file,
-        };
-        Kernel::new(&ptx::text(file, target), self.name())
+        }
+    }
+
+    fn kernel(self, target: Target) -> Kernel {
+        Kernel::new(&ptx::text(self.file(), target), self.name())
     }
 
     /// A case of so many multiply-adds; a deep one is deep enough for rings to come round.
@@ -433,6 +487,28 @@ impl Patient {
         }
         None
     }
+}
+
+/// The files of all tables.
+fn files() -> BTreeSet<&'static str> {
+    let products = TABLE.iter().map(|spec| spec.file);
+    let movements = transpose::TABLE.iter().map(|kernel| kernel.file);
+    let attention = attentions::TABLE
+        .iter()
+        .chain(attentions::STEPS)
+        .map(|kernel| kernel.file);
+    let rowwise = rowwise_operations::kernels::all().map(|kernel| kernel.file);
+    products.chain(movements).chain(attention).chain(rowwise).collect()
+}
+
+#[test]
+fn every_file_has_kernels_that_are_broken() {
+    let subjects = FAMILIES
+        .iter()
+        .flat_map(|(_, _, kernels)| kernels.iter().flat_map(|name| Subject::of(name)));
+    let broken: BTreeSet<_> = subjects.map(Subject::file).collect();
+    let missing: Vec<_> = files().into_iter().filter(|file| !broken.contains(file)).collect();
+    assert!(missing.is_empty(), "no family has kernels of {missing:?}");
 }
 
 /// What became of a family's mutants.

@@ -87,6 +87,16 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "left out: bar.warp.sync",
+        &["if (cut) ptx::cluster_wait();"],
+        "likewise",
+    ),
+    (
+        "left out: barrier.cluster.wait",
+        &["ptx::cluster_wait();   // all have their barriers"],
+        "the wait for the vacant rings says as much: each block's producer gives its own free after the cluster has met",
+    ),
+    (
+        "left out: bar.warp.sync",
         &["const int box = lane % kMathWarps"],
         "bytes may arrive before they are announced, and each lane has waited for the stage itself",
     ),
@@ -101,6 +111,11 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
         "it is for a block's next tile, and blocks have one in grids of up to 65535 blocks",
     ),
     ("left out: bar.sync", &["ASYNC_PIPELINED("], "likewise"),
+    (
+        "left out: bar.sync",
+        &["__syncthreads();", "TRANSPOSE_KERNELS(copy_02_shared, "],
+        "each thread reads what it has written itself",
+    ),
     (
         "left out: fence.mbarrier_init",
         &["ptx::fence_async_proxy();"],
@@ -123,6 +138,16 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
         "the guarded way gives what the unguarded gives",
     ),
     (OFF, &["const bool inside = extent >= EXTENT"], "likewise"),
+    (
+        OFF,
+        &["if (row_major && tile.row() + BM <= args.m"],
+        "likewise",
+    ),
+    (
+        OFF,
+        &["for (uint32_t dim = 0; dim < args.outer_dims; ++dim) {"],
+        "the number of the matrix is used up by the dimensions that there are",
+    ),
     (
         OFF,
         &["if (stores_plainly(args) && args.m - work.row >= BM"],

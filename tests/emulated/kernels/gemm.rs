@@ -692,6 +692,13 @@ pub fn draw(
 ) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
     const TRIES: usize = 400;
     const REPACKED: f64 = 0.3;
+    // So many multiply-adds of wgmma take no longer here than one by a thread, and the tiles of these kernels are large: with less, no
+    // ring comes round.
+    const BY_WGMMA: usize = 8;
+    let most_work = match (spec.arithmetic, spec.tma_boxes) {
+        (Arithmetic::Half, Some(_)) => BY_WGMMA * most_work,
+        _ => most_work,
+    };
     for _ in 0..TRIES {
         let device = DeviceInfo {
             sm_count: [1, 2, 3, 4, 8][rng.random_range(0..if deep { 2 } else { 5usize })],
