@@ -696,7 +696,7 @@ pub fn draw(
     // ring comes round.
     const BY_WGMMA: usize = 8;
     let most_work = match (spec.arithmetic, spec.tma_boxes) {
-        (Arithmetic::Half, Some(_)) => BY_WGMMA * most_work,
+        (Arithmetic::Half | Arithmetic::Tf32 | Arithmetic::Tf32x3, Some(_)) => BY_WGMMA * most_work,
         _ => most_work,
     };
     for _ in 0..TRIES {
