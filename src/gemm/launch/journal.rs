@@ -1,14 +1,12 @@
 //! What products a thread launches while it records a graph, so that the graph can be changed afterwards.
 
 use super::args::Addresses;
-use super::room::usable;
 use crate::device::CurrentContext;
 use crate::error::Result;
 use crate::gemm::operands::Operands;
 use crate::gemm::planner::cache;
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::problem::GemmProblem;
-use crate::gemm::tune::calibrated::costs;
 use cudarc::driver::sys;
 use std::cell::RefCell;
 
@@ -81,7 +79,7 @@ impl Launched {
         let plan = cache::plan(context, problem, name, false)?;
         let plan = match plan.is_one_kernel() && plan.workspace_bytes <= self.plan.workspace_bytes {
             true => Some(plan),
-            false => plan.without_workspace(context.info(), costs(context), |plan| usable(plan, context))?,
+            false => cache::without_workspace(context, &plan)?,
         };
         // Times of kernels without costs are infinite.
         Ok(plan.filter(|plan| plan.predicted_us <= self.plan.predicted_us + SMALL_KERNEL_US))

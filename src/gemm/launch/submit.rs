@@ -2,14 +2,13 @@
 
 use super::args::{Addresses, GemmArgs};
 use super::journal::{self, Launched};
-use super::room::usable;
 use super::workspace::{Keeper, Workspace};
 use crate::device::{capture_of, clusters_of, early_start, early_starts, CurrentContext, Function};
 use crate::error::{Error, Result};
+use crate::gemm::planner::cache;
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::schedule::cut::Cut;
 use crate::gemm::schedule::parallel::{self, Reduction};
-use crate::gemm::tune::calibrated::costs;
 use crate::transpose;
 use cudarc::driver::sys;
 use std::ffi::c_void;
@@ -58,7 +57,7 @@ pub unsafe fn launch(plan: &Plan, at: &Addresses, alpha: f32, beta: f32, stream:
         Err(error) => {
             // On a full card a product runs without: with k whole, with operands in place.
             drop(kept);
-            return match plan.without_workspace(context.info(), costs(&context), |plan| usable(plan, &context)) {
+            return match cache::without_workspace(&context, plan) {
                 // SAFETY: as the caller vouches: it is the same product.
                 Ok(Some(other)) => unsafe { launch(&other, at, alpha, beta, stream) },
                 // The first error says more than that there is no other plan.

@@ -6,7 +6,7 @@ use crate::device::CurrentContext;
 use crate::error::{report, Error, Result};
 use crate::gemm::kernel::table;
 use crate::gemm::launch::room::usable;
-use crate::gemm::problem::GemmProblem;
+use crate::gemm::problem::{FoldedProblem, GemmProblem};
 use crate::gemm::tune::{self, calibrated::costs};
 use crate::plan_cache::PlanCache;
 
@@ -44,13 +44,27 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
     })
 }
 
+/// What takes the place of `plan` where there is no memory for its workspace ([`Plan::without_workspace`]), made once as well: on a card that
+/// is full every launch asks. `None`: nothing does.
+///
+/// # Errors
+///
+/// Whatever the driver reports of the room for clusters. Errors are not kept.
+pub fn without_workspace(context: &CurrentContext, plan: &Plan) -> Result<Option<Plan>> {
+    type Key = (u64, FoldedProblem, Option<&'static str>);
+    static PLANS: PlanCache<Key, Option<Plan>> = PlanCache::new();
+    let by_name = plan.by_name.then_some(plan.kernel.name);
+    PLANS.get_or_make((context.id(), plan.asked, by_name), |_| {
+        plan.without_workspace(context.info(), costs(context), |plan| usable(plan, context))
+    })
+}
+
 /// Whether `plan` for this problem, with a norm or gates inside, is expected to take no longer than a kernel for each step. One whose kernel
 /// was asked for by name counts as if it were.
 ///
 /// # Errors
 ///
 /// As [`plan`], for a step.
-#[cfg(feature = "cuda")]
 pub fn pays(context: &CurrentContext, problem: &GemmProblem, plan: &Plan) -> Result<bool> {
     let (step, steps) = problem.in_steps();
     Ok(plan.pays(&self::plan(context, &step, None, false)?, steps))
