@@ -1358,64 +1358,85 @@ fn offsets_beyond_two_to_the_31_are_reached() {
     let Some(stream) = stream_or_skip("offsets_beyond_two_to_the_31_are_reached") else {
         return;
     };
+    rows_far_apart::<f32>(&stream, DType::F32);
+    rows_far_apart::<f16>(&stream, DType::F16);
+    rows_far_apart::<bf16>(&stream, DType::BF16);
+}
+
+/// Rows of A and of D lie 2³⁰ elements apart, so that the third and fourth begin past the reach of 32-bit offsets. B lies along either side,
+/// and rows of D begin on 16 bytes or not.
+fn rows_far_apart<T: Element>(stream: &Arc<CudaStream>, dtype: DType) {
     let device = *CurrentContext::get().unwrap().info();
-    // Rows of A lie 2³⁰ elements apart, so the third and fourth begin past the reach of 32-bit offsets.
     let (m, n, k, stride) = (4usize, 40usize, 33usize, 1usize << 30);
-    let elements = (m - 1) * stride + k;
+    // A row of D begins so far behind A's.
+    const BEHIND: usize = 512;
+    let elements = (m - 1) * stride + BEHIND + n;
     let (free, _) = stream.context().mem_get_info().unwrap();
-    if free < 4 * elements + (1 << 30) {
-        eprintln!("offsets_beyond_two_to_the_31_are_reached: skipped, {free} bytes of device memory are not enough");
+    if free < size_of::<T>() * elements + (1 << 30) {
+        eprintln!("rows far apart of {dtype}: skipped, {free} bytes of device memory are not enough");
         return;
     }
     // SAFETY: the rows that the product reads are written below; the rest is never read.
-    let mut a = unsafe { stream.alloc::<f32>(elements) }.unwrap();
+    let mut memory = unsafe { stream.alloc::<T>(elements) }.unwrap();
     let mut rng = rng(5);
-    let rows: Vec<Vec<f32>> = (0..m)
-        .map(|_| (0..k).map(|_| uniform(&mut rng) as f32).collect())
-        .collect();
+    let mut drawn = |count: usize| -> Vec<T> { (0..count).map(|_| T::from_f64(uniform(&mut rng))).collect() };
+    let rows: Vec<Vec<T>> = (0..m).map(|_| drawn(k)).collect();
     for (i, row) in rows.iter().enumerate() {
-        let mut view = a.slice_mut(i * stride..i * stride + k);
+        let mut view = memory.slice_mut(i * stride..i * stride + k);
         stream.memcpy_htod(row, &mut view).unwrap();
     }
-    let b_host: Vec<f32> = (0..k * n).map(|_| uniform(&mut rng) as f32).collect();
+    let padded = k.next_multiple_of(8);
+    let b_host = drawn(padded * n);
     let b = stream.clone_htod(&b_host).unwrap();
-    let mut problem = GemmProblem::new(
-        m,
-        n,
-        k,
-        OperandLayout::strided(stride as i64, 1),
-        OperandLayout::row_major(n),
-    );
-    for spec in chosen_kernels().filter(|spec| spec.dtype == DType::F32) {
-        if spec.arithmetic == Arithmetic::Tf32 {
-            problem.precision = Precision::Tf32;
+    let along_n = (OperandLayout::row_major(n), [n, 1]);
+    let along_k = (OperandLayout::col_major(padded), [1, padded]);
+    for ((b_layout, [b_row, b_col]), behind) in [(along_n, BEHIND), (along_k, BEHIND), (along_n, BEHIND - 1)] {
+        let far = OperandLayout::strided(stride as i64, 1);
+        let mut problem = GemmProblem::new(m, n, k, far, b_layout);
+        problem.types = ElementTypes::all_of(dtype);
+        problem.d = far;
+        if behind % 8 != 0 {
+            problem.d = far.with_align(size_of::<T>() as u32);
         }
-        let Ok(plan) = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)) else {
-            continue;
-        };
-        let d = stream.clone_htod(&vec![f32::NAN; m * n]).unwrap();
-        let at = Addresses::new(Operands {
-            a: a.device_ptr(&stream).0,
-            b: b.device_ptr(&stream).0,
-            d: d.device_ptr(&stream).0,
-            ..Operands::default()
-        });
-        // SAFETY: the buffers hold every element that the layouts reach.
-        unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.unwrap();
-        let d = stream.clone_dtoh(&d).unwrap();
-        for (i, row) in rows.iter().enumerate() {
-            for j in 0..n {
-                let reference: f64 = (0..k).map(|l| row[l] as f64 * b_host[l * n + j] as f64).sum();
-                let value = d[i * n + j] as f64;
-                let tolerance = if problem.precision == Precision::Tf32 {
-                    3e-2
-                } else {
-                    1e-4
-                };
-                assert!(
-                    (value - reference).abs() < tolerance,
-                    "{plan}: D({i}, {j}) is {value}, not {reference}"
-                );
+        for spec in chosen_kernels().filter(|spec| spec.dtype == dtype) {
+            problem.precision = match spec.arithmetic {
+                Arithmetic::Tf32 => Precision::Tf32,
+                _ => Precision::default(),
+            };
+            let Ok(plan) = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)) else {
+                continue;
+            };
+            let nan = vec![T::from_f64(f64::NAN); n];
+            for i in 0..m {
+                let mut view = memory.slice_mut(i * stride + behind..i * stride + behind + n);
+                stream.memcpy_htod(&nan, &mut view).unwrap();
+            }
+            let start = memory.device_ptr(stream).0;
+            let at = Addresses::new(Operands {
+                a: start,
+                b: b.device_ptr(stream).0,
+                d: start + (behind * size_of::<T>()) as u64,
+                ..Operands::default()
+            });
+            // SAFETY: the buffers hold every element that the layouts reach, and rows of D begin behind those of A.
+            unsafe { launch(&plan, &at, 1.0, 0.0, stream.cu_stream()) }.unwrap();
+            for (i, row) in rows.iter().enumerate() {
+                let view = memory.slice(i * stride + behind..i * stride + behind + n);
+                let d = stream.clone_dtoh(&view).unwrap();
+                for (j, value) in d.iter().enumerate() {
+                    let factor = |l: usize| b_host[l * b_row + j * b_col].to_f64();
+                    let reference: f64 = (0..k).map(|l| row[l].to_f64() * factor(l)).sum();
+                    let tolerance = match problem.precision {
+                        Precision::Tf32 => 3e-2,
+                        _ if dtype == DType::F32 => 1e-4,
+                        _ => 1e-4 + T::EPSILON * reference.abs(),
+                    };
+                    let value = value.to_f64();
+                    assert!(
+                        (value - reference).abs() < tolerance,
+                        "{plan}: D({i}, {j}) is {value}, not {reference}"
+                    );
+                }
             }
         }
     }
