@@ -555,7 +555,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     const LONG: usize = 600;
     let rounds = (bk * stages as usize).max(if narrow { LONG } else { 1 });
     let k = match rng.random_range(0..4) {
-        _ if several => rounds / 2 + rng.random_range(0..=rounds / 2),
+        _ if several => (rounds / 2 + rng.random_range(0..=rounds / 2)).max(1),
         _ if deep => 3 * rounds + rng.random_range(0..=rounds),
         0 => size(rng, bk, 600),
         1 => rng.random_range(1..=rounds),
