@@ -3,7 +3,7 @@
 use crate::kernels::ptx::{self, Target};
 use crate::kernels::{attention, attention_step, gemm, rowwise, transpositions};
 use crate::mutants::{Break, Kernel, Mutant};
-use crate::{chosen, in_parallel, rng_of, setting};
+use crate::{chosen, files, in_parallel, rng_of, setting};
 use candle_sgemm::attention as attentions;
 use candle_sgemm::attention::AttentionKernel;
 use candle_sgemm::gemm::{KernelSpec, TABLE};
@@ -487,18 +487,6 @@ impl Patient {
         }
         None
     }
-}
-
-/// The files of all tables.
-fn files() -> BTreeSet<&'static str> {
-    let products = TABLE.iter().map(|spec| spec.file);
-    let movements = transpose::TABLE.iter().map(|kernel| kernel.file);
-    let attention = attentions::TABLE
-        .iter()
-        .chain(attentions::STEPS)
-        .map(|kernel| kernel.file);
-    let rowwise = rowwise_operations::kernels::all().map(|kernel| kernel.file);
-    products.chain(movements).chain(attention).chain(rowwise).collect()
 }
 
 #[test]

@@ -121,6 +121,18 @@ impl Tally {
     }
 }
 
+/// The files of all tables.
+fn files() -> BTreeSet<&'static str> {
+    let products = TABLE.iter().map(|spec| spec.file);
+    let movements = transpose::TABLE.iter().map(|kernel| kernel.file);
+    let attention = attentions::TABLE
+        .iter()
+        .chain(attentions::STEPS)
+        .map(|kernel| kernel.file);
+    let rowwise = rowwise_operations::kernels::all().map(|kernel| kernel.file);
+    products.chain(movements).chain(attention).chain(rowwise).collect()
+}
+
 fn products(target: Target) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
@@ -449,17 +461,7 @@ fn every_instruction_is_known() {
     if ptx::skipped("every_instruction_is_known") {
         return;
     }
-    let products = TABLE.iter().map(|spec| spec.file);
-    let files: BTreeSet<&str> = products
-        .chain(transpose::TABLE.iter().map(|kernel| kernel.file))
-        .chain(
-            attentions::TABLE
-                .iter()
-                .chain(attentions::STEPS)
-                .map(|kernel| kernel.file),
-        )
-        .chain(rowwise_operations::kernels::all().map(|kernel| kernel.file))
-        .collect();
+    let files = files();
     let all: Vec<(&str, Target)> = [Target::Ada, Target::Blackwell]
         .into_iter()
         .flat_map(|target| files.iter().map(move |file| (*file, target)))

@@ -145,13 +145,13 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         OFF,
-        &["for (uint32_t dim = 0; dim < args.outer_dims; ++dim) {"],
-        "the number of the matrix is used up by the dimensions that there are",
+        &["if (stores_plainly(args) && args.m - work.row >= BM"],
+        "likewise",
     ),
     (
         OFF,
-        &["if (stores_plainly(args) && args.m - work.row >= BM"],
-        "likewise",
+        &["for (uint32_t dim = 0; dim < args.outer_dims; ++dim) {"],
+        "the number of the matrix is used up by the dimensions that there are",
     ),
     (
         OFF,

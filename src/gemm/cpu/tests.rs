@@ -200,34 +200,63 @@ fn every_part_of_the_epilogue_is_applied_in_order() {
     }
 }
 
+/// Products of a subnormal number and the largest power of two, which have few bits: they and their multiples by powers of two are exact, but
+/// part of the first one is lost, or the second one overflows, where α multiplies a factor.
+fn scales_sums<T: Element + Default>(seed: u64)
+where
+    for<'a> &'a Vec<T>: Into<Elements<'a>>,
+{
+    let mut rng = StdRng::seed_from_u64(seed);
+    let most = f32::from_bits(0x7F00_0000);
+    for _ in 0..300 {
+        let mut size = |most: usize| rng.random_range(1..=most);
+        let (m, n, k) = match size(4) {
+            1 => (1, size(200), size(40)),
+            2 => (size(200), 1, size(40)),
+            3 => (size(40), size(40), size(2)),
+            _ => (size(40), size(40), size(40)),
+        };
+        let mut layout = |rows: usize, cols: usize| match rng.random_bool(0.5) {
+            true => OperandLayout::row_major(cols),
+            false => OperandLayout::col_major(rows),
+        };
+        let mut problem = GemmProblem::new(m, n, k, layout(m, k), layout(k, n));
+        problem.types = Operands {
+            a: T::DTYPE,
+            b: T::DTYPE,
+            ..ElementTypes::all_of(DType::F32)
+        };
+        // One product in each sum. A subnormal BF16 number has seven bits.
+        let least = f32::from_bits(match T::DTYPE {
+            DType::BF16 => rng.random_range(1..1 << 7) << 16,
+            _ => rng.random_range(1..1 << 23),
+        });
+        let (x, y) = match rng.random_bool(0.5) {
+            true => (least, most),
+            false => (most, least),
+        };
+        let (mut a, b) = (vec![T::default(); m * k], vec![T::round(y); k * n]);
+        for i in 0..m {
+            a[element(&problem, &problem.a, 0, i, rng.random_range(0..k)) as usize] = T::round(x);
+        }
+        let alpha = [1.0, -1.0][rng.random_range(0..2)] * 2f32.powi(rng.random_range(-20..=2));
+        let operands = CpuOperands {
+            alpha,
+            ..CpuOperands::new(&a, &b)
+        };
+        let d: Vec<f32> = gemm_to_vec(&problem, std::iter::once(operands), 2).unwrap();
+        assert_eq!(
+            d,
+            vec![alpha * (x * y); m * n],
+            "{x:e}, {y:e}, alpha {alpha}, {problem:?}"
+        );
+    }
+}
+
 #[test]
 fn alpha_is_a_factor_of_sums_and_not_of_operands() {
-    // Half of the first is subnormal and twice the second overflows; their product and its multiples are exact.
-    let (least, most) = (f32::from_bits(0x0000_0333), f32::from_bits(0x7F00_0000));
-    for (m, n, k) in [
-        (1, 1, 1),
-        (2, 1, 2),
-        (1, 70, 2),
-        (2, 2, 1),
-        (33, 1, 3),
-        (40, 36, 1),
-        (40, 36, 50),
-    ] {
-        let problem = GemmProblem::row_major(m, n, k);
-        for (x, y) in [(least, most), (most, least)] {
-            for (alpha, scaled) in [(0.5, x * y * 0.5), (4.0, x * y * 4.0)] {
-                let (mut a, mut b) = (vec![0.0; m * k], vec![0.0; k * n]);
-                (0..m).for_each(|i| a[i * k + i % k] = x);
-                b.fill(y);
-                let operands = CpuOperands {
-                    alpha,
-                    ..CpuOperands::new(&a, &b)
-                };
-                let d: Vec<f32> = gemm_to_vec(&problem, std::iter::once(operands), 2).unwrap();
-                assert_eq!(d, vec![scaled; m * n], "{m}x{n}x{k}, alpha {alpha}");
-            }
-        }
-    }
+    scales_sums::<f32>(17);
+    scales_sums::<bf16>(18);
 }
 
 #[test]
