@@ -148,9 +148,21 @@ struct Elements {
 
 // ---- the epilogue of one matrix of the batch -------------------------------------------------------------------------
 
-// TRANSPOSED: fragments are those of Dᵀ.
-template <Half TYPE, bool TRANSPOSED>
-struct HalfEpilogue {
+// Where a tile's columns end. Some tiles compute columns that the next tile computes as well, and leave those to it: they neither store
+// them nor read C and the residual there, for where C is D the next tile may be storing them.
+template <bool NARROW>
+struct LastColumn {
+    __device__ __forceinline__ int end(const GemmArgs& args) const { return args.n; }
+};
+template <>
+struct LastColumn<true> {
+    int tile_end;   // set before the epilogue is used
+    __device__ __forceinline__ int end(const GemmArgs& args) const { return min(args.n, tile_end); }
+};
+
+// TRANSPOSED: fragments are those of Dᵀ. NARROW: tile_end is set for each tile.
+template <Half TYPE, bool TRANSPOSED, bool NARROW = false>
+struct HalfEpilogue : LastColumn<NARROW> {
     Scalars scalars;
     Elements<TYPE> c, residual, bias, d;
 
@@ -192,11 +204,7 @@ struct HalfEpilogue {
 
     template <int COUNT>
     __device__ __forceinline__ void store(const GemmArgs& args, int row, int col, const float (&x)[COUNT]) const {
-        store(args, row, col, x, args.n);
-    }
-    // Those of columns before `end`.
-    template <int COUNT>
-    __device__ __forceinline__ void store(const GemmArgs& args, int row, int col, const float (&x)[COUNT], int end) const {
+        const int end = this->end(args);
         if constexpr (TRANSPOSED) {
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
@@ -275,13 +283,13 @@ private:
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if constexpr (TRANSPOSED) {
-                const int s = col + half * 8;
+                const int s = col + half * 8, end = this->end(args);
                 int64_t at = operand.place(row, s);
 #pragma unroll
                 for (int i = 0; i < COUNT; i += 4, at += 8 * operand.row_stride) {
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
-                        if (s < args.n && row + i * 2 + e < args.m)
+                        if (s < end && row + i * 2 + e < args.m)
                             act(x[i + half * 2 + e], operand.load(at + e * operand.row_stride));
                     }
                 }

@@ -539,6 +539,17 @@ struct Consumer {
 
 // ---- store -----------------------------------------------------------------------------------------------------
 
+template <typename CONFIG>
+using EpilogueOf = HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED, (CONFIG::ROWS < CONFIG::BM)>;
+
+// The epilogue of a tile whose first row of R is `row_r`.
+template <typename CONFIG>
+__device__ __forceinline__ EpilogueOf<CONFIG> epilogue_of(const GemmArgs& args, int batch, int row_r) {
+    EpilogueOf<CONFIG> epilogue(args, batch);
+    if constexpr (CONFIG::ROWS < CONFIG::BM) epilogue.tile_end = row_r + CONFIG::ROWS;
+    return epilogue;
+}
+
 // Where a warp's results go: through its staging buffers, by TMA or, where rows of D start anywhere, row by row; or from registers.
 template <typename CONFIG>
 struct Output {
@@ -577,7 +588,7 @@ struct Output {
 
     // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
     template <int COUNT>
-    __device__ __forceinline__ void store(const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue,
+    __device__ __forceinline__ void store(const EpilogueOf<CONFIG>& epilogue,
                                           const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
         if constexpr (!CONFIG::SWAPPED) {
             if (mapped) return store_boxes(at, row, col, x);
@@ -585,11 +596,10 @@ struct Output {
         store_without_map(epilogue, row, col, x);
     }
     template <int COUNT>
-    __device__ __forceinline__ void store_without_map(const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue, int row, int col,
+    __device__ __forceinline__ void store_without_map(const EpilogueOf<CONFIG>& epilogue, int row, int col,
                                                       const float (&x)[COUNT]) {
         if constexpr (CONFIG::SWAPPED) {   // 16 columns of D
-            const int tile_end = col - warp * kFragmentRows + CONFIG::ROWS;
-            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x, CONFIG::ROWS < CONFIG::BM ? min(args.n, tile_end) : args.n);
+            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x);
         } else if (CONFIG::WARPS <= kWarpgroupWarps || epilogue.d.wide) {
             epilogue.store(args, row + lane / 4, col + lane % 4 * 2, x);
         } else if constexpr (CONFIG::WARPS > kWarpgroupWarps) {
@@ -675,7 +685,7 @@ private:
 // `x` is what this warp's threads have of its 16 rows of R and of rows of S from row_s on: epilogue and store.
 template <typename CONFIG, int COUNT>
 __device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CONFIG>& output,
-                                                const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED>& epilogue,
+                                                const EpilogueOf<CONFIG>& epilogue,
                                                 const BatchCoordinates& at, int row_r, int row_s, float (&x)[COUNT]) {
     const int row = CONFIG::SWAPPED ? row_s : row_r, col = CONFIG::SWAPPED ? row_r : row_s;
     const int group = output.lane / 4, pair = output.lane % 4 * 2;
@@ -691,7 +701,7 @@ __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& out
     if constexpr (!CONFIG::SWAPPED) {
         if (output.plain) return output.scale_and_store(at, row_r, row_s, sum);
     }
-    const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED> epilogue(args, batch);
+    const auto epilogue = epilogue_of<CONFIG>(args, batch, row_r - output.warp * kFragmentRows);
     if (epilogue.bare(args)) {
         epilogue.scale(sum);
         output.store_without_map(epilogue, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
@@ -800,7 +810,7 @@ __device__ __forceinline__ void reduce_and_finish(const GemmArgs& args, const Sh
     }
     ptx::mbarrier_wait(shared.summed(), 0);
 
-    const HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED> epilogue(args, batch);
+    const auto epilogue = epilogue_of<CONFIG>(args, batch, row_r - output.warp * kFragmentRows);
     const BatchCoordinates at_d(args, args.d, batch);
     const float4* first_slice = mine;
 #pragma unroll 1
