@@ -155,6 +155,11 @@ pub struct Row {
     /// The part of `baseline_gpu_us` in the same products.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline_products_share: Option<f64>,
+    /// Of the products that this crate computed the one that is slowest beside cuBLAS, and cuBLAS's time of it divided by ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest_product: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest_product_speedup: Option<f64>,
     /// Of a model that decodes: tokens a second, and what reading all weights takes at `copy_gbps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,

@@ -12,6 +12,15 @@ pub struct Products {
     pub passed_on: BTreeMap<String, u64>,
     /// What those that were taken over take, here and with cuBLAS, where that was timed.
     pub times: Option<Times>,
+    /// Of these the one whose time here is the longest beside cuBLAS's.
+    pub slowest: Option<Slowest>,
+}
+
+/// A product in words, and cuBLAS's time of it divided by ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slowest {
+    pub what: String,
+    pub speedup: f64,
 }
 
 /// µs of all products together.
@@ -38,7 +47,7 @@ pub fn counted<T>(time: bool, run: impl FnOnce() -> T) -> (T, Products) {
         .failed
         .iter()
         .map(|(message, calls)| (format!("failed: {message}"), *calls));
-    let mut times = None;
+    let (mut times, mut slowest) = (None, None::<Slowest>);
     for shape in &stats.shapes {
         if let Some(of_one) = shape.times {
             let calls = shape.calls as f64;
@@ -48,6 +57,11 @@ pub fn counted<T>(time: bool, run: impl FnOnce() -> T) -> (T, Products) {
             });
             sum.ours_us += calls * of_one.ours_us;
             sum.cublas_us += calls * of_one.cublas_us;
+            let speedup = of_one.cublas_us / of_one.ours_us;
+            if slowest.as_ref().is_none_or(|slowest| speedup < slowest.speedup) {
+                let what = format!("{}, {}: {:.1} µs", shape.call, shape.kernel, of_one.ours_us);
+                slowest = Some(Slowest { what, speedup });
+            }
         }
     }
     let products = Products {
@@ -55,6 +69,7 @@ pub fn counted<T>(time: bool, run: impl FnOnce() -> T) -> (T, Products) {
         taken: stats.taken,
         passed_on: passed_on.chain(failed).collect(),
         times,
+        slowest,
     };
     (result, products)
 }

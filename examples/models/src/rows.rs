@@ -21,6 +21,7 @@ pub fn of_model(outcome: &Outcome) -> Vec<Row> {
 fn row(outcome: &Outcome, stock: &Measured, measured: &Measured) -> Row {
     let products = measured.products.as_ref();
     let times = products.and_then(|products| products.times);
+    let slowest = products.and_then(|products| products.slowest.as_ref());
     let share = |part: Option<f64>, whole: Option<f64>| Some(part? / whole?);
     Row {
         bench: "model".into(),
@@ -41,6 +42,8 @@ fn row(outcome: &Outcome, stock: &Measured, measured: &Measured) -> Row {
         passed_on: products.map(|products| products.passed_on.clone()),
         products_share: share(times.map(|times| times.ours_us), measured.gpu_us),
         baseline_products_share: share(times.map(|times| times.cublas_us), stock.gpu_us),
+        slowest_product: slowest.map(|slowest| slowest.what.clone()),
+        slowest_product_speedup: slowest.map(|slowest| slowest.speedup),
         note: measured.note.clone(),
         ..Row::default()
     }
@@ -86,6 +89,9 @@ pub fn lines(outcome: &Outcome) -> String {
         if let (Some(before), Some(after)) = (row.baseline_products_share, row.products_share) {
             remarks.push(format!("{} → {}", percent(before), percent(after)));
         }
+        if let (Some(what), Some(speedup)) = (&row.slowest_product, row.slowest_product_speedup) {
+            remarks.push(format!("slowest product {speedup:.2}: {what}"));
+        }
         let passed_on = row.passed_on.iter().flatten();
         remarks.extend(passed_on.map(|(reason, calls)| format!("{calls} passed on: {reason}")));
         if measured.folded > 0 {
@@ -111,7 +117,7 @@ pub fn lines(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::products::{Products, Times};
+    use crate::products::{Products, Slowest, Times};
     use candle_core::DType;
     use candle_sgemm::Precision;
 
@@ -130,6 +136,10 @@ mod tests {
                 times: Some(Times {
                     ours_us: 20.0,
                     cublas_us: 60.0,
+                }),
+                slowest: Some(Slowest {
+                    what: "NT 8×8×8".into(),
+                    speedup: 0.98,
                 }),
             }),
             folded: 0,
@@ -164,6 +174,7 @@ mod tests {
         for part in [
             "60 % → 40 %",
             "2 passed on: a reason",
+            "slowest product 0.98: NT 8×8×8",
             "8/10",
             "1.50",
             "it reads the host",
