@@ -279,6 +279,14 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "THIN_RUN(NAME, M, MOST_K)",
+        of: "thin::Run<M, MOST_K>",
+        says: &[
+            ("bm", "C::kLines"), ("bn", "M"), ("bk", "MOST_K"), ("tm", "1"), ("tn", "M"), ("partial_sums", "1"), ("threads", "C::kThreads"),
+            ("most_rows", "0"), ("most_cols", "M"), ("most_k", "MOST_K"), ("a_along_k", "true"),
+        ],
+    },
+    Family {
         made_by: "GEMM_TF32X3_SM90(NAME, BR, BS, MAJOR, S_MAJOR, SWAPPED, MULTICAST)",
         of: "Tf32x3<BR, BS, MAJOR, S_MAJOR, SWAPPED, MULTICAST>",
         says: WGMMA,

@@ -19,6 +19,14 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
+        "thin_run_128x1",
+        "an image's patches past the one filter of each channel, seldom drawn here: 163840×1×25 takes 4.5 µs on an H100, 11.1 by the next best",
+    ),
+    (
+        "gemm_f16_sm90_16x64_deep_nt",
+        "as in BF16: 9 to 16 rows and many columns on an H100",
+    ),
+    (
         "gemm_bf16_sm90_16x64_deep_nt",
         "9 to 16 rows and many columns on an H100: of 3956 products it is the fastest for 39, by up to 2 %, which the planner does not foresee",
     ),
@@ -54,6 +62,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "ffma_direct_128x64_nt_sm90",
         "scores of attention in strict FP32: of 384 × (128×128×32) and 128 × (512×512×64) it is the fastest by 5 to 12 % on an H100 and an H200, \
          which the planner does not foresee",
+    ),
+    (
+        "gemm_tf32x3_sm90_128x128_2cta_tt",
+        "large TT products, seldom drawn here: TT 4096 × 4096 × 4096 on an H200; of 233 drawn products on an H100 it is the fastest of 4, by up to 1 %",
     ),
     (
         "gemm_tf32x3_sm90_128x128_2cta_nn",

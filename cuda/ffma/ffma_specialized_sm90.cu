@@ -235,15 +235,14 @@ struct Specialized {
         Kernel::run(args, *reinterpret_cast<Kernel::Shared*>(shared_bytes), {map_a, map_b});                        \
     }
 
-#define FFMA_SPECIALIZED(SIZE, BM, BN, TM, TN)                                   \
-    FFMA_BY_WORDS(ffma_specialized_##SIZE##_words_sm90, BM, BN, TM, TN)          \
-    FFMA_COPIED(ffma_specialized_##SIZE##_nn_sm90, BM, BN, TM, TN, true, false)  \
-    FFMA_COPIED(ffma_specialized_##SIZE##_tn_sm90, BM, BN, TM, TN, false, false) \
-    FFMA_COPIED(ffma_specialized_##SIZE##_tt_sm90, BM, BN, TM, TN, false, true)
-
-FFMA_SPECIALIZED(128x256, 128, 256, 8, 16)
+FFMA_COPIED(ffma_specialized_128x256_nn_sm90, 128, 256, 8, 16, true, false)
 FFMA_COPIED(ffma_specialized_128x256_nt_sm90, 128, 256, 8, 16, true, true)
-FFMA_SPECIALIZED(128x128, 128, 128, 8, 8)
+FFMA_COPIED(ffma_specialized_128x256_tn_sm90, 128, 256, 8, 16, false, false)
+FFMA_COPIED(ffma_specialized_128x256_tt_sm90, 128, 256, 8, 16, false, true)
+FFMA_COPIED(ffma_specialized_128x128_tn_sm90, 128, 128, 8, 8, false, false)
+FFMA_COPIED(ffma_specialized_128x128_tt_sm90, 128, 128, 8, 8, false, true)
+FFMA_BY_WORDS(ffma_specialized_128x256_words_sm90, 128, 256, 8, 16)
+FFMA_BY_WORDS(ffma_specialized_128x128_words_sm90, 128, 128, 8, 8)
 FFMA_BY_WORDS(ffma_specialized_512x32_words_sm90, 512, 32, 8, 8)
 FFMA_BY_WORDS(ffma_specialized_32x512_words_sm90, 32, 512, 8, 8)
 FFMA_BY_WORDS(ffma_specialized_256x64_words_sm90, 256, 64, 8, 8)

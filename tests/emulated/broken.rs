@@ -58,7 +58,7 @@ const FAMILIES: [Family; 39] = [
     (
         "FFMA, specialised",
         Target::Hopper,
-        &["ffma_specialized_128x128_nn_sm90", "ffma_specialized_128x128_tn_sm90"],
+        &["ffma_specialized_128x128_tn_sm90", "ffma_specialized_128x128_tt_sm90"],
     ),
     (
         "FFMA, k-major, stream-K",
@@ -128,6 +128,8 @@ const FAMILIES: [Family; 39] = [
             "thin_axpy_1x128",
             "thin_dot_256x2",
             "thin_dot_4x128",
+            "thin_run_128x1",
+            "thin_run_128x4",
         ],
     ),
     (

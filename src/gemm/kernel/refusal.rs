@@ -83,6 +83,13 @@ pub enum Refusal {
         /// The problem's.
         matrices: usize,
     },
+    /// There are gaps between the rows of A.
+    Gaps {
+        /// Elements from one row to the next.
+        stride: i64,
+        /// Elements of a row.
+        k: usize,
+    },
     /// There are too many tiles to count.
     Tiles(usize),
     /// There are too many strips of so many columns to count.
@@ -159,6 +166,10 @@ impl fmt::Display for Refusal {
             Refusal::Batch { most, matrices } => write!(
                 f,
                 "it takes at most {most} matrices at a time and the batch has {matrices}"
+            ),
+            Refusal::Gaps { stride, k } => write!(
+                f,
+                "it takes rows of A that follow one another without gaps and those of {k} elements are {stride} apart"
             ),
             Refusal::Tiles(tiles) => write!(f, "it would have {tiles} tiles to count, and counts to {MAX_SIZE}"),
             Refusal::Strips(columns) => write!(
@@ -254,6 +265,10 @@ impl KernelSpec {
                 most: needs.max_batch,
                 matrices: problem.batch(),
             });
+        }
+        let stride = problem.a.row_stride;
+        if needs.gapless_a && stride != problem.k as i64 {
+            return Some(Refusal::Gaps { stride, k: problem.k });
         }
         if self.grid != Grid::Tiles && self.units(problem) > MAX_SIZE {
             return Some(Refusal::Tiles(self.units(problem)));

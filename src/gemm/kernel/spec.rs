@@ -148,6 +148,8 @@ pub struct Needs {
     pub max_k: u32,
     /// Most matrices of the batch; 0: any.
     pub max_batch: u32,
+    /// Whether rows of A follow one another without gaps: a tile of them is one run of memory.
+    pub gapless_a: bool,
 }
 
 impl Needs {
@@ -161,6 +163,7 @@ impl Needs {
         max_n: 0,
         max_k: 0,
         max_batch: 0,
+        gapless_a: false,
     };
 }
 

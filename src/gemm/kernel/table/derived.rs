@@ -192,6 +192,11 @@ pub(super) const fn thin_dot([lines, vectors]: [u32; 2], k: u32, stages: u32) ->
     stages * (lines * (k + 1) + (vectors + pad) * k) * FLOAT
 }
 
+/// A run of whole lines of at most `k` elements, each padded by 16 bytes, and so much of the vectors.
+pub(super) const fn thin_run([lines, vectors]: [u32; 2], k: u32) -> u32 {
+    (lines * (k + VECTOR / FLOAT) + vectors * k) * FLOAT
+}
+
 /// Warp-specialized, persistent: the ring, the sums of a tile (the ring holds the next tile's operands by then), three barriers
 /// a stage (full, empty, arrived but not transposed yet), and the number that the block drew.
 pub(super) const fn specialized(tile: &Tile) -> u32 {

@@ -826,6 +826,30 @@ pub(super) const fn thin_dot_rows(name: &'static str, block: [u32; 3], stages: u
     }
 }
 
+/// A, whose rows are short and follow one another without gaps, past at most BN columns of B: a thread has a row, of at most BK elements, and a
+/// block has all of its rows in shared memory at once.
+pub(super) const fn thin_run(name: &'static str, block: [u32; 3]) -> KernelSpec {
+    let [bm, bn, bk] = block;
+    KernelSpec {
+        name,
+        file: "gemv/thin_run",
+        summary: "short rows of A without gaps past a few columns, any alignment",
+        tile: tile(block, NO_WARPS, [1, bn], 1),
+        threads: bm,
+        dynamic_shared: derived::thin_run([bm, bn], bk),
+        pdl: true,
+        leaves_out_outside: true,
+        needs: Needs {
+            a: ALONG_ROWS,
+            max_n: bn,
+            max_k: bk,
+            gapless_a: true,
+            ..Needs::ANY
+        },
+        ..FFMA
+    }
+}
+
 // ---- tensor cores -------------------------------------------------------------------------------------------------
 
 /// On Hopper: TMA brings operands of one layout, wgmma multiplies.

@@ -36,7 +36,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     specialized_tma("ffma_specialized_128x256_nt_sm90", NT, [128, 256, 16], [64, 64], [8, 16], 4),
     specialized_tma("ffma_specialized_128x256_tn_sm90", TN, [128, 256, 16], [64, 64], [8, 16], 4),
     specialized_tma("ffma_specialized_128x256_tt_sm90", TT, [128, 256, 16], [64, 64], [8, 16], 4),
-    specialized_tma("ffma_specialized_128x128_nn_sm90", NN, [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_tma("ffma_specialized_128x128_tn_sm90", TN, [128, 128, 16], [64, 32], [8, 8], 4),
     specialized_tma("ffma_specialized_128x128_tt_sm90", TT, [128, 128, 16], [64, 32], [8, 8], 4),
 

@@ -2,7 +2,7 @@
 
 use super::super::spec::KernelSpec;
 use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, short_cols, short_rows, stream};
-use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
+use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows, thin_run};
 use crate::gemm::operands::DType::F32;
 
 #[rustfmt::skip]
@@ -80,4 +80,10 @@ pub(super) const ROWS: &[KernelSpec] = &[
     thin_dot_cols("thin_dot_256x2",   [256, 2, 16], 3),
     thin_dot_cols("thin_dot_128x4",   [128, 4, 16], 4),
     thin_dot_rows("thin_dot_4x128",   [4, 128, 32], 3),
+
+    // name, [BM, BN, BK]
+    thin_run("thin_run_128x1",      [128, 1, 32]),
+    thin_run("thin_run_128x2",      [128, 2, 64]),
+    thin_run("thin_run_128x4",      [128, 4, 64]),
+    thin_run("thin_run_128x4_deep", [128, 4, 104]),
 ];
