@@ -249,7 +249,6 @@ struct Asynchronous {
 FFMA_TILED(ffma_64x64, 2, 64, 64, 32, 8, 8, 8, 2)
 FFMA_TILED(ffma_32x128, 2, 32, 128, 32, 4, 8, 8, 2)
 FFMA_TILED(ffma_16x128, 2, 16, 128, 32, 2, 8, 8, 4)
-FFMA_TILED(ffma_32x32, 6, 32, 32, 32, 8, 4, 8, 2)
 FFMA_TILED(ffma_128x32, 3, 128, 32, 32, 8, 4, 8, 1)
 
 // NAME, blocks that share a multiprocessor, BM, BN, BK, WM, WN, TM, TN, stages.

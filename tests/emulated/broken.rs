@@ -94,7 +94,7 @@ const FAMILIES: [Family; 39] = [
     (
         "FFMA, tiled",
         Target::Hopper,
-        &["ffma_64x64", "ffma_32x32", "ffma_16x128", "ffma_128x32"],
+        &["ffma_64x64", "ffma_16x128", "ffma_128x32"],
     ),
     ("FFMA, words", Target::Hopper, &["ffma_words_32x32", "ffma_words_16x64"]),
     (

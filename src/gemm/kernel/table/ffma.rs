@@ -9,7 +9,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     tiled("ffma_64x64",   [64, 64, 32],   [64, 32],  [8, 8],  2),
     tiled("ffma_32x128",  [32, 128, 32],  [32, 64],  [8, 8],  2),
     tiled("ffma_16x128",  [16, 128, 32],  [16, 128], [8, 8],  4),
-    tiled("ffma_32x32",   [32, 32, 32],   [32, 32],  [4, 8],  2),
     tiled("ffma_128x32",  [128, 32, 32],  [32, 32],  [4, 8],  1),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages

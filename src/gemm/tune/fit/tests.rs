@@ -231,12 +231,12 @@ fn a_kernel_without_costs_starts_with_a_guess() {
     let mut known = Costs::built_in(&DeviceInfo::H200).clone();
     let name = "ffma_64x64";
     let before = known.kernels.remove(name).unwrap();
-    let holds = HashMap::from([(name.to_string(), 3), ("ffma_32x32".to_string(), 2)]);
+    let holds = HashMap::from([(name.to_string(), 3), ("ffma_128x32".to_string(), 2)]);
     let start = starting_costs(&known, &holds);
     start.validate().unwrap();
     assert_eq!(start.kernels[name].resident, 3);
     assert_ne!(start.kernels[name], before);
-    assert_eq!(start.kernels["ffma_32x32"].resident, 2, "no more than the GPU holds");
+    assert_eq!(start.kernels["ffma_128x32"].resident, 2, "no more than the GPU holds");
     for spec in TABLE.iter().filter(|spec| spec.role == Role::Production) {
         assert!(start.of(spec).is_some(), "{}", spec.name);
     }
