@@ -202,6 +202,12 @@ impl Case {
         }
     }
 
+    /// Whether C is D: what the product is added to is where it goes.
+    fn adds_to_d(&self) -> bool {
+        let problem = &self.plan.asked;
+        problem.epilogue.c == Some(problem.d) && problem.types.c == problem.types.d
+    }
+
     /// The problem with operands in place, before any is repacked.
     fn in_place(&self) -> GemmProblem {
         *self.plan.asked
@@ -214,21 +220,21 @@ impl Case {
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let mut memory = Memory::new();
         // Nobody reads what lies between rows.
-        let mut upload = |data: &[f64], dtype: DType| {
+        let upload = |memory: &mut Memory, data: &[f64], dtype: DType, usage: Use| {
             let size = dtype.size() as u64;
             let start = self.offset as u64 * size;
-            let base = memory.upload(&bytes(data, self.offset, dtype), Use::Input);
+            let base = memory.upload(&bytes(data, self.offset, dtype), usage);
             for (at, _) in data.iter().enumerate().filter(|(_, x)| x.is_nan()) {
                 memory.forget(base + start + at as u64 * size, size as usize);
             }
             base + start
         };
-        let (a, b) = (upload(&self.a, types.a), upload(&self.b, types.b));
-        let c = self.c.as_ref().map_or(0, |c| upload(c, types.c));
+        let a = upload(&mut memory, &self.a, types.a, Use::Input);
+        let b = upload(&mut memory, &self.b, types.b, Use::Input);
         let residual = self
             .residual
             .as_ref()
-            .map_or(0, |residual| upload(residual, types.residual));
+            .map_or(0, |residual| upload(&mut memory, residual, types.residual, Use::Input));
         let bias = self
             .bias
             .as_ref()
@@ -243,7 +249,19 @@ impl Case {
         let columns = problem.result_columns();
         let d_len = reach(&problem, &problem.d, problem.m, columns) + PADDING;
         let (dtype, size) = (types.d, types.d.size() as u64);
-        let d = memory.reserve((self.offset + d_len) * size as usize) + self.offset as u64 * size;
+        let (c, d) = match &self.c {
+            Some(c) if self.adds_to_d() => {
+                let gaps = std::iter::repeat_n(&f64::NAN, d_len.saturating_sub(c.len()));
+                let both: Vec<f64> = c.iter().chain(gaps).copied().collect();
+                let both = upload(&mut memory, &both, dtype, Use::Any);
+                (both, both)
+            }
+            c => {
+                let c = c.as_ref().map_or(0, |c| upload(&mut memory, c, types.c, Use::Input));
+                let d = memory.reserve((self.offset + d_len) * size as usize) + self.offset as u64 * size;
+                (c, d)
+            }
+        };
         let (alpha, beta) = match problem.epilogue.device_scalars {
             true => (f32::NAN, f32::NAN),
             false => (self.alpha, self.beta),
@@ -678,6 +696,12 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     set(&mut problem.d);
     problem.epilogue.c.iter_mut().for_each(set);
     problem.epilogue.residual.iter_mut().for_each(set);
+    // C is often D, and then a tile must not read what another one stores. Drawn apart: all else is drawn as if it never were.
+    const IN_PLACE: f64 = 0.4;
+    if problem.epilogue.c.is_some() && rng.clone().random_bool(IN_PLACE) {
+        problem.epilogue.c = Some(problem.d);
+        problem.types.c = problem.types.d;
+    }
     (problem, offset)
 }
 

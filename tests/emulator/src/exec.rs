@@ -374,6 +374,8 @@ impl Machine<'_> {
             proxy: &w.proxy[lane as usize],
             block: w.block,
             thread: self.thread_component(thread),
+            warp: self.thread_component(w.index * 32),
+            given: &w.given[lane as usize],
             copies: (self.copies_component(thread), w.copied[lane as usize]),
             wgmma: (self.wgmma_component(w.index), w.wgmma_done),
         }
@@ -1257,6 +1259,7 @@ impl Machine<'_> {
                 let (a, b, c) = (self.narrow(w, *a), self.narrow(w, *b), self.narrow(w, *c));
                 let mut value = [0; 32];
                 let mut valid = 0;
+                let before = w.given.clone();
                 for lane in lanes(all) {
                     let i = lane as usize;
                     let (clamp, segment) = (c[i] & 31, c[i] >> 8 & 31);
@@ -1283,7 +1286,14 @@ impl Machine<'_> {
                     }
                     value[i] = a[from as usize];
                     valid |= u32::from(inside) << lane;
+                    if from != lane {
+                        for (given, &more) in w.given[i].iter_mut().zip(&before[from as usize]) {
+                            *given = (*given).max(more);
+                        }
+                        w.given[i][from as usize] = w.time;
+                    }
                 }
+                w.time += 1; // what these lanes read from here on is no part of it
                 self.put(w, *d, &value, all);
                 Self::put_pred(w, *p, valid, all);
             }

@@ -379,6 +379,8 @@ pub(crate) struct Warp {
     pub clock: Vec<Rc<Clock>>,
     pub proxy: Vec<Rc<Clock>>,
     pub time: u32,
+    /// For each lane and each lane of the warp: the last time whose reads of global memory what it has been given by `shfl` is made of.
+    pub given: Box<[[u32; 32]; 32]>,
     pub committed: [u32; 32],
     pub copied: [u32; 32],
     pub wgmma_committed: u32,
@@ -646,6 +648,7 @@ impl<'a> Machine<'a> {
                 clock: vec![empty.clone(); 32],
                 proxy: vec![empty.clone(); 32],
                 time: 1,
+                given: Box::new([[0; 32]; 32]),
                 committed: [0; 32],
                 copied: [0; 32],
                 wgmma_committed: 0,

@@ -515,6 +515,38 @@ fn the_registers_and_operands_of_wgmma() {
     );
 }
 
+/// A lane overwrites what another one has read: behind a shuffle that gives it what the other made of that, nothing can be late.
+#[test]
+fn what_is_made_of_a_read_comes_after_it() {
+    let go = |body: &str| {
+        outcome(|| {
+            let head = "
+    xor.b32 %r20, %r1, 1;
+    mul.wide.u32 %rd20, %r20, 4;
+    add.s64 %rd21, %rd2, %rd20;
+";
+            let mut attempt = Try::new(&format!("{head}{body}"));
+            let b = attempt.memory.upload(&[0; 4096], Use::Any);
+            attempt.launch.params[1] = b.into();
+            attempt
+        })
+    };
+    let (read, give, write) = (
+        "ld.global.u32 %r30, [%rd5];",
+        "shfl.sync.bfly.b32 %r31|%p2, %r30, 1, 31, -1;",
+        "st.global.u32 [%rd21], %r31;",
+    );
+    assert_eq!(go(&format!("{read} {give} {write}")), None);
+    // Without the shuffle, or where the other one reads on after it, the read may come later.
+    assert_eq!(go(&format!("mov.u32 %r31, 7; {read} {write}")), Some(Kind::GlobalRace));
+    assert_eq!(go(&format!("{read} {give} {read} {write}")), Some(Kind::GlobalRace));
+    // What comes from a third lane is no news of the second one, unless that has it from there.
+    let further = "shfl.sync.bfly.b32 %r31|%p2, %r30, 2, 31, -1;";
+    assert_eq!(go(&format!("{read} {further} {write}")), Some(Kind::GlobalRace));
+    let on = "shfl.sync.bfly.b32 %r30|%p2, %r30, 2, 31, -1; shfl.sync.bfly.b32 %r31|%p2, %r30, 3, 31, -1;";
+    assert_eq!(go(&format!("{read} {on} {write}")), None);
+}
+
 #[test]
 fn blocks_of_the_grid_exchange_data_by_flags() {
     let text = "
