@@ -212,7 +212,8 @@ impl Cell {
                     let lane = mask.trailing_zeros();
                     mask &= mask - 1;
                     let epoch = Epoch::new(read.epoch.block(), read.epoch.component() + lane, read.epoch.time());
-                    if !view.knows(epoch) && !(race == Kind::GlobalRace && view.made_of(epoch)) {
+                    let known = view.knows(epoch) || race == Kind::GlobalRace && view.made_of(epoch);
+                    if !known {
                         return Err(Fault::race(race, "overwrites what may still be read", epoch));
                     }
                 }
