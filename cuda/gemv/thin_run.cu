@@ -13,7 +13,7 @@
 // thin_dot copies such lines element by element, a portion of k at a time, with a place in shared memory to be found for each. How many blocks a
 // multiprocessor holds counts as well, for a block does nothing while its run arrives: so there are kernels for k of 32, 64 and 104.
 //
-// H100, stand-alone, µs: this kernel, thin_dot, gemv_short, cuBLAS.
+// H100, stand-alone, µs: this kernel before it had room for padding, thin_dot, gemv_short, cuBLAS.
 //   163840×1×25    4.5   11.1   12.8   11.4        307200×2×50   24.9   41.3   31.0   51.6
 //   200000×1×9     3.9    7.7   15.4    7.6        262144×3×27   11.3   16.8   38.5   23.4
 #include "../ptx/copies.cuh"

@@ -204,6 +204,42 @@ fn a_few_rows_stream_the_weights_in_either_storage_order() {
     );
 }
 
+/// Kernels that take a tile of A as one run of memory would read the gaps as rows.
+#[test]
+fn rows_of_a_with_gaps_are_refused_where_they_are_to_be_one_run() {
+    const DRAWN: usize = 2000;
+    let mut rng = StdRng::seed_from_u64(5);
+    let runs = TABLE.iter().filter(|spec| spec.needs.gapless_a);
+    for spec in runs.clone() {
+        for _ in 0..DRAWN {
+            let mut size = |most: u32| rng.random_range(1..=most as usize);
+            let (m, n, k, gap) = (
+                size(100_000),
+                size(spec.needs.max_n),
+                size(spec.needs.max_k),
+                size(8) / 2,
+            );
+            let (apart, align) = (size(2) * m * (k + gap), [4, 16][size(2) - 1]);
+            let a = OperandLayout::row_major(k + gap).with_align(align);
+            let mut problem = GemmProblem::new(m, n, k, a, OperandLayout::col_major(k));
+            if size(3) == 1 {
+                problem.batch_dims[MAX_BATCH_DIMS - 1] = 3;
+                problem.a.batch_strides[MAX_BATCH_DIMS - 1] = apart as i64;
+                problem.d.batch_strides[MAX_BATCH_DIMS - 1] = (m * n) as i64;
+            }
+            let folded = problem.folded().unwrap();
+            let refusal = spec.refusal(&folded, &DeviceInfo::H100);
+            let stride = folded.a.row_stride;
+            if stride != k as i64 {
+                assert_eq!(refusal, Some(Refusal::Gaps { stride, k }), "{}: {m}×{n}×{k}", spec.name);
+            } else if k > 1 {
+                assert_eq!(refusal, None, "{}: {m}×{n}×{k}", spec.name);
+            }
+        }
+    }
+    assert!(runs.count() > 0);
+}
+
 #[test]
 fn sixteen_rows_get_tiles_of_sixteen_and_leave_the_weights_in_place() {
     for (n, k) in [(3072, 768), (4096, 4096), (14336, 4096), (4096, 14336)] {
