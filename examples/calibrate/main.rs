@@ -110,21 +110,22 @@ impl Arguments {
         let only: Option<&dyn Fn(&str) -> bool> = if self.only.is_empty() { None } else { Some(&named) };
         sweep.fit(start, &recording.gpu, only)
     }
-
-    fn excludes(&self, plan: &Plan) -> bool {
-        let only_on_hopper = plan.kernel.needs.only_capability == Some(90) || plan.cluster() > 1;
-        self.exclude
-            .iter()
-            .flat_map(|text| text.split(','))
-            .any(|part| match part.trim() {
-                "" => false,
-                "hopper" => only_on_hopper,
-                part => plan.kernel.name.contains(part),
-            })
-    }
 }
 
-/// The plans of some shapes.
+/// Whether a plan's kernel is among these, which `--exclude` names.
+fn excludes(exclude: Option<&str>, plan: &Plan) -> bool {
+    let only_on_hopper = plan.kernel.needs.only_capability == Some(90) || plan.cluster() > 1;
+    exclude
+        .iter()
+        .flat_map(|text| text.split(','))
+        .any(|part| match part.trim() {
+            "" => false,
+            "hopper" => only_on_hopper,
+            part => plan.kernel.name.contains(part),
+        })
+}
+
+/// The plans of some shapes, without those that were left out when they were measured.
 fn sweep_of<'a>(
     recording: &Recording,
     shapes: impl IntoIterator<Item = &'a Shape>,
@@ -134,7 +135,10 @@ fn sweep_of<'a>(
     let mut sweep = Sweep::new(recording.device);
     for shape in shapes {
         let problem = shape.problem()?;
-        sweep.add(&problem, &shape.plans, costs, |plan| !arguments.excludes(plan));
+        let excluded = [&arguments.exclude, &shape.exclude];
+        sweep.add(&problem, &shape.plans, costs, |plan| {
+            excluded.iter().all(|exclude| !excludes(exclude.as_deref(), plan))
+        });
     }
     Ok(sweep)
 }

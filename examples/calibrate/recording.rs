@@ -92,6 +92,9 @@ pub struct Shape {
     /// How the operands lie, where that is not known by `layout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<Views>,
+    /// Kernels that were left out, as `--exclude` names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclude: Option<String>,
     pub plans: Vec<Timed>,
 }
 
@@ -102,7 +105,7 @@ fn f32_name() -> String {
 
 impl Shape {
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))] // nothing is measured then
-    pub fn new(list: List, subject: &Subject, plans: Vec<Timed>) -> Self {
+    pub fn new(list: List, subject: &Subject, exclude: Option<&str>, plans: Vec<Timed>) -> Self {
         let problem = &subject.problem;
         Shape {
             list,
@@ -119,6 +122,7 @@ impl Shape {
                 b: Place::of(problem.b),
                 d: Place::of(problem.d),
             }),
+            exclude: exclude.map(Into::into),
             plans,
         }
     }
