@@ -324,6 +324,5 @@ FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, 2, 6, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, 1, 5, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_64x64_stream_k_sm90, 64, 64, 8, 4, 8, Cut::kStream)
 FFMA_KMAJOR(ffma_kmajor_128x64_stream_k_sm90, 128, 64, 8, 2, 6, Cut::kStream)
-FFMA_KMAJOR(ffma_kmajor_128x128_stream_k_sm90, 128, 128, 8, 1, 5, Cut::kStream)
 
 #endif  // sm_90a

@@ -254,6 +254,10 @@ __device__ __forceinline__ void stream(const GemmArgs& args, typename SHAPE::Sum
     GEMV_STREAM(gemv_fused_f16_##TILE, HalfPairs<Half::kF16>, true, __VA_ARGS__)                                       \
     GEMV_STREAM(gemv_fused_bf16_##TILE, HalfPairs<Half::kBF16>, true, __VA_ARGS__)
 
+// Slabs of 384 to 640 have twice as many lines at a time: for k up to their length as many bytes are under way as with the others.
+GEMV_STREAM(gemv_stream_m1_k384, Single, false, 1, 3, 8, 1, 5)
+GEMV_STREAM(gemv_stream_m1_k512, Single, false, 1, 4, 8, 1, 4)
+GEMV_STREAM(gemv_stream_m1_k640, Single, false, 1, 5, 8, 1, 3)
 GEMV_STREAM(gemv_stream_m1_k1024, Single, false, 1, 4, 4, 2, 4)
 GEMV_STREAM(gemv_stream_m1_k2048, Single, false, 1, 8, 4, 2, 2)
 GEMV_STREAM_HALF(m1_k1024, 1, 4, 4, 1, 5)

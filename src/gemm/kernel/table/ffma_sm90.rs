@@ -20,7 +20,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     k_major("ffma_kmajor_128x128_sm90", [128, 128, 32], [64, 32],  [8, 8], 5),
     k_major_stream_k("ffma_kmajor_64x64_stream_k_sm90",   [64, 64, 32],   [64, 32], [8, 8], 8),
     k_major_stream_k("ffma_kmajor_128x64_stream_k_sm90",  [128, 64, 32],  [64, 32], [8, 8], 6),
-    k_major_stream_k("ffma_kmajor_128x128_stream_k_sm90", [128, 128, 32], [64, 32], [8, 8], 5),
 
     // name, layout, [BM, BN, BK], [WM, WN], [TM, TN], stages
     sliced_k("ffma_sliced_k_128x128_nn_sm90", NN, [128, 128, 16], [64, 64], [8, 16], 12),

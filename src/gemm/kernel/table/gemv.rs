@@ -42,6 +42,9 @@ pub(super) const ROWS: &[KernelSpec] = &[
     axpy_cols("gemv_axpy_n8",     [32, 8],  16),
 
     // name, type, [BM, BN, BK], warps, blocks a multiprocessor
+    stream("gemv_stream_m1_k384",  F32, [1, 8, 384],  3, 5).spills(&[90]),
+    stream("gemv_stream_m1_k512",  F32, [1, 8, 512],  4, 4).spills(&[90]),
+    stream("gemv_stream_m1_k640",  F32, [1, 8, 640],  5, 3).spills(&[90]),
     stream("gemv_stream_m1_k1024", F32, [1, 4, 1024], 4, 4).spills(&[90]),
     stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
 
@@ -76,7 +79,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     thin_axpy_cols("thin_axpy_32x8",  [32, 8],  16),
 
     // name, [BM, BN, BK], stages
-    thin_dot_cols("thin_dot_128x1",   [128, 1, 32], 3),
     thin_dot_cols("thin_dot_256x2",   [256, 2, 16], 3),
     thin_dot_cols("thin_dot_128x4",   [128, 4, 16], 4),
     thin_dot_rows("thin_dot_4x128",   [4, 128, 32], 3),
