@@ -267,10 +267,9 @@ impl<'a> Room<'a> {
     }
 }
 
-/// The times of the plans of a subject.
-fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments: &Arguments) -> Result<Vec<Timed>> {
-    let gpu = room.gpu;
-    let (problem, device) = (subject.problem, gpu.context.info());
+/// The plans of a subject that are measured: what the planner chooses among, without those that are predicted to be far too slow.
+fn to_measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments: &Arguments) -> Result<Vec<Plan>> {
+    let (problem, device) = (subject.problem, room.gpu.context.info());
     let guessed = |plan: &Plan| !Costs::built_in(device).kernels.contains_key(plan.kernel.costs_name());
     let mut plans: Vec<Plan> = Plan::candidates(&problem, device, costs)
         .filter(|plan| !excludes(arguments.exclude.as_deref(), plan))
@@ -287,61 +286,30 @@ fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments
     });
     let mut usable = Vec::new();
     for plan in plans {
-        if plan.is_usable(&gpu.context)? {
+        if plan.is_usable(&room.gpu.context)? {
             usable.push(plan);
         }
     }
-    let plans = usable;
+    Ok(usable)
+}
+
+/// The times of the plans of a subject.
+fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments: &Arguments) -> Result<Vec<Timed>> {
+    let gpu = room.gpu;
+    let plans = to_measure(room, subject, costs, within, arguments)?;
     let places = room.places(subject)?;
     // Samples are short: if each began with the first copy of a small B again, that would still be in the L2.
     let launches = Cell::new(0usize);
-    let run = |plan: &Plan, _: usize| -> Result<()> {
+    let run = |plan: &Plan| -> Result<()> {
         let at = places(launches.replace(launches.get() + 1));
         // SAFETY: the views lie in the storage, the result fits into its buffer, and both live until the last launch has ended;
         // the stream's context is current on this thread.
         unsafe { launch(plan, &at, 1.0, 0.0, gpu.stream.cu_stream()) }?;
         Ok(())
     };
-    let look = |plan: &Plan| -> Result<f64> {
-        let mut launch = |i| run(plan, i);
-        let count = (LOOK_US / plan.predicted_us).clamp(1.0, LOOK_LAUNCHES) as u32;
-        let hold = plan.predicted_us < NEEDS_NO_HOLD_US;
-        gpu.sample(count, hold, &mut launch)
-            .with_context(|| plan.kernel.name.to_string())
-    };
-    let mut times = Vec::new();
-    for plan in &plans {
-        gpu.sample(1, false, &mut |i| run(plan, i))
-            .with_context(|| plan.kernel.name.to_string())?;
-        times.push(look(plan)?);
-    }
-    for (plan, us) in plans.iter().zip(&mut times) {
-        if *us > SURPRISING * plan.predicted_us {
-            *us = us.min(look(plan)?);
-        }
-    }
-    let chosen = least(&plans, |at| plans[at].predicted_us);
+    let mut times = first_look(gpu, &plans, &run)?;
     for (within, timing) in [(NEAR, AGAIN), (NEXT_TO_BEST, ONCE_MORE)] {
-        let best = least(&plans, |at| times[at]);
-        let near: Vec<usize> = (0..plans.len())
-            .filter(|&at| {
-                let class = class(&plans[at]);
-                times[at] <= within * best[class] || chosen[class..].contains(&plans[at].predicted_us)
-            })
-            .collect();
-        let mut launches: Vec<Box<Launch>> = near
-            .iter()
-            .map(|&at| {
-                let (run, plan) = (&run, &plans[at]);
-                Box::new(move |i| run(plan, i)) as Box<Launch>
-            })
-            .collect();
-        let mut launches: Vec<&mut Launch> = launches.iter_mut().map(|launch| &mut **launch).collect();
-        // Of the slowest of them a sample has fewer launches, but more than one.
-        let timing = timing_of(timing, best[0]);
-        for (&at, us) in near.iter().zip(gpu.compare(&mut launches, timing)?) {
-            times[at] = us;
-        }
+        again(gpu, &plans, &run, within, timing, &mut times)?;
     }
     let rounded = |us: f64| (us * 1e3).round() / 1e3;
     Ok(plans
@@ -349,4 +317,63 @@ fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments
         .zip(times)
         .map(|(plan, us)| Timed::new(plan, rounded(us)))
         .collect())
+}
+
+/// A short look at all plans, and a second one at those that surprise.
+fn first_look(gpu: &Gpu, plans: &[Plan], run: &impl Fn(&Plan) -> Result<()>) -> Result<Vec<f64>> {
+    let sample = |plan: &Plan, count: u32, hold: bool| {
+        gpu.sample(count, hold, &mut |_| run(plan))
+            .with_context(|| plan.kernel.name.to_string())
+    };
+    let look = |plan: &Plan| {
+        let count = (LOOK_US / plan.predicted_us).clamp(1.0, LOOK_LAUNCHES) as u32;
+        sample(plan, count, plan.predicted_us < NEEDS_NO_HOLD_US)
+    };
+    let mut times = Vec::new();
+    for plan in plans {
+        sample(plan, 1, false)?;
+        times.push(look(plan)?);
+    }
+    for (plan, us) in plans.iter().zip(&mut times) {
+        if *us > SURPRISING * plan.predicted_us {
+            *us = us.min(look(plan)?);
+        }
+    }
+    Ok(times)
+}
+
+/// Measures what takes no longer than `within` times the fastest once more, side by side with what the planner would choose.
+fn again(
+    gpu: &Gpu,
+    plans: &[Plan],
+    run: &impl Fn(&Plan) -> Result<()>,
+    within: f64,
+    timing: Timing,
+    times: &mut [f64],
+) -> Result<()> {
+    let chosen = least(plans, |at| plans[at].predicted_us);
+    let best = least(plans, |at| times[at]);
+    let slowest = best.iter().copied().filter(|us| us.is_finite()).fold(0.0, f64::max);
+    // One launch of a large product says more than one of a small one.
+    let within = if slowest > LARGE_US {
+        1.0 + (within - 1.0) / 2.0
+    } else {
+        within
+    };
+    let near: Vec<usize> = (0..plans.len())
+        .filter(|&at| {
+            let class = class(&plans[at]);
+            times[at] <= within * best[class] || chosen[class..].contains(&plans[at].predicted_us)
+        })
+        .collect();
+    let mut launches: Vec<Box<Launch>> = near
+        .iter()
+        .map(|&at| Box::new(move |_| run(&plans[at])) as Box<Launch>)
+        .collect();
+    let mut launches: Vec<&mut Launch> = launches.iter_mut().map(|launch| &mut **launch).collect();
+    // Of the slowest of them a sample has fewer launches, but more than one.
+    for (&at, us) in near.iter().zip(gpu.compare(&mut launches, timing_of(timing, slowest))?) {
+        times[at] = us;
+    }
+    Ok(())
 }
