@@ -439,3 +439,51 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shapes::drawn;
+    use candle_sgemm::device::DeviceInfo;
+    use std::collections::HashMap;
+
+    #[test]
+    fn what_was_left_out_of_a_recording_is_no_choice() {
+        let arguments = Arguments::parse_from(["calibrate"]);
+        let device = DeviceInfo::H200;
+        let costs = Costs::built_in(&device);
+        let mut recording = Recording {
+            gpu: "a GPU".into(),
+            device,
+            version: String::new(),
+            date: String::new(),
+            blocks_per_multiprocessor: HashMap::new(),
+            shapes: Vec::new(),
+        };
+        let mut seed = 0;
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            for exclude in [None, Some("hopper"), Some("ffma_unaligned, gemm_")] {
+                seed += 1;
+                for subject in drawn(12, seed, &[], dtype).unwrap() {
+                    let plans = Plan::candidates(&subject.problem, &device, costs);
+                    let measured = plans.filter(|plan| !excludes(exclude, plan));
+                    let timed: Vec<Timed> = measured.map(|plan| Timed::new(&plan, plan.predicted_us)).collect();
+                    if !timed.is_empty() {
+                        recording.shapes.push(Shape::new(List::Fit, &subject, exclude, timed));
+                    }
+                }
+            }
+        }
+        // As it is written and read again.
+        let recording: Recording = serde_json::from_slice(&serde_json::to_vec(&recording).unwrap()).unwrap();
+        let unmeasured = |shapes: &[Shape]| {
+            let sweep = sweep_of(&recording, shapes, costs, &arguments).unwrap();
+            let losses = sweep.losses(costs);
+            losses.iter().filter(|loss| loss.lost.is_none()).count()
+        };
+        assert_eq!(unmeasured(&recording.shapes), 0);
+        let mut forgotten = recording.shapes.clone();
+        forgotten.iter_mut().for_each(|shape| shape.exclude = None);
+        assert!(unmeasured(&forgotten) > 0);
+    }
+}

@@ -1,10 +1,12 @@
 //! Costs of an NVIDIA H200, fitted by `calibrate` to drawn products: on 2026-11-27 to 2438 in FP32 and 2681 in BF16, and on 2026-11-28, in FP32, to
-//! 1407 others whose plans were measured side by side, half of them without Hopper's kernels, and to what the planner had chosen for 5200 that
-//! `ladder --random` drew. The first fit began with an H100's costs, which had seen none of its shapes: one that began with the H200's costs before, of
-//! which many were for former code or other ranges of k, ended worse (docs/porting.md). The second began with the first.
+//! 1407 others whose plans were measured side by side, half of them without Hopper's kernels, to what the planner had chosen for 5200 that
+//! `ladder --random` drew and in both grids, and to all plans of eight products. The first fit began with an H100's costs, which had seen none of
+//! its shapes: one that began with the H200's costs before, of which many were for former code or other ranges of k, ended worse (docs/porting.md).
+//! The second began with the first.
 //!
-//! - `ffma_specialized_`, `gemm_tf32x3_sm90_128x128_`, kernels for TF32 and what kernels share were held in the second fit: large tiles are as
-//!   fast as each other within a percent or two, and a fit of all chooses repacked operands for a predicted thousandth.
+//! - The second was made by a copy of `calibrate` that holds known costs twice as firmly, with `--only` too. `ffma_specialized_`,
+//!   `gemm_tf32x3_sm90_128x128_`, kernels for TF32 and what kernels share were held in it: large tiles are as fast as each other within a
+//!   percent or two, and a fit of all chooses repacked operands for a predicted thousandth.
 //! - Kernels for TF32 and FP32 by three products of TF32 began, in the first, with the costs before. By the other one
 //!   8192×8192×8192 would go without clusters, and no drawn product is as large.
 //! - `gemv_stream_m1_k384`, `…_k512` and `…_k640` have those of `…_k1024`: guessed. They came after both fits.
