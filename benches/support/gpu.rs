@@ -41,6 +41,9 @@ pub struct Timing {
     /// Whether what the host takes to queue a launch counts too, where it is longer than the launch: as in a program that
     /// calls one operation after the other.
     pub with_host: bool,
+    /// What the device rests for before each sample of launches that take 100 µs or longer, which are then few: in long samples the card
+    /// comes down to the clocks that its power allows, and back again, at no given time.
+    pub pause: Duration,
 }
 
 /// Queues launch number `i` on the stream.
@@ -160,7 +163,7 @@ impl Gpu {
         .with_context(|| format!("cannot launch {entry}"))
     }
 
-    /// µs a launch of each of `launches`, the samples taken in turn so that all see the same clocks.
+    /// µs a launch of each of `launches`, the samples taken in turn and in changing order, so that all see the same clocks.
     ///
     /// # Errors
     ///
@@ -191,12 +194,27 @@ impl Gpu {
             if us > SLOW_SAMPLES * timing.sample_us {
                 samples = samples.min(3);
             }
-            counts.push((count, us < NEEDS_NO_HOLD_US && !timing.with_host));
+            let long = us >= NEEDS_NO_HOLD_US;
+            let rests = long && !timing.pause.is_zero();
+            if rests {
+                count = count.min(AFTER_PAUSE.0);
+            }
+            counts.push((count, !long && !timing.with_host, rests));
         }
         let mut times = vec![Vec::new(); launches.len()];
-        for _ in 0..samples {
-            for ((launch, times), (count, hold)) in launches.iter_mut().zip(&mut times).zip(&counts) {
-                times.push(self.sample_held(*count, held(*hold), *launch)?);
+        let mut order: Vec<usize> = (0..launches.len()).collect();
+        for round in 0..samples {
+            // Where power is the limit, a launch finds the clock that the one before it has left: none may always follow the same one.
+            match round % 2 {
+                0 => order.rotate_left(1),
+                _ => order.reverse(),
+            }
+            for &at in &order {
+                let (count, hold, rests) = counts[at];
+                if rests {
+                    self.rest(timing.pause, &mut *launches[at])?;
+                }
+                times[at].push(self.sample_held(count, held(hold), &mut *launches[at])?);
             }
         }
         Ok(times.into_iter().map(median).collect())
@@ -269,12 +287,17 @@ impl Gpu {
     pub fn after_pause(&self, launch: &mut Launch) -> Result<f64> {
         let (count, pauses) = AFTER_PAUSE;
         let times = (0..pauses).map(|_| {
-            self.stream.synchronize()?;
-            std::thread::sleep(PAUSE);
-            launch(0)?;
+            self.rest(PAUSE, launch)?;
             self.sample(count, false, launch)
         });
         Ok(median(times.collect::<Result<_>>()?))
+    }
+
+    /// Lets the clocks recover, and then queues a launch that is not counted.
+    fn rest(&self, pause: Duration, launch: &mut Launch) -> Result<()> {
+        self.stream.synchronize()?;
+        std::thread::sleep(pause);
+        launch(0)
     }
 
     /// The time of `launches` launches, however many: the device's, or that of a program that makes one after the other.

@@ -44,6 +44,7 @@ const AGAIN: Timing = Timing {
     samples: 5,
     sample_us: 120.0,
     with_host: false,
+    pause: Duration::ZERO,
 };
 /// What then takes no longer than this many times the fastest is measured once more: the shortest of several times that are as long is
 /// shorter than each of them is, the more so the less they were measured.
@@ -52,6 +53,7 @@ const ONCE_MORE: Timing = Timing {
     samples: 11,
     sample_us: 200.0,
     with_host: false,
+    pause: Duration::ZERO,
 };
 /// A sample has at least so many launches, back to back as in a model: by itself a launch does not show what PDL hides of its start, and
 /// of two large products the one that starts more slowly would look slower than it is.

@@ -108,6 +108,10 @@ struct Arguments {
         default_value_if("random", ArgPredicate::IsPresent, "0.5")
     )]
     sample_ms: f64,
+    /// What the device rests for before each sample of a product that takes 100 µs or longer, in milliseconds: where power is the limit,
+    /// clocks come and go between samples without it
+    #[arg(long, default_value_t = 0.0)]
+    pause_ms: f64,
     #[command(flatten)]
     emulation: Emulation,
 }
@@ -315,6 +319,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let (cases, kernels) = (arguments.cases()?, arguments.kernels()?);
     check_timing(arguments.samples, arguments.sample_ms)?;
+    if !(0.0..=1000.0).contains(&arguments.pause_ms) {
+        bail!("--pause-ms must be at least 0 and at most 1000");
+    }
     if !arguments.alpha.is_finite() || !arguments.beta.is_finite() {
         bail!("--alpha and --beta must be finite");
     }

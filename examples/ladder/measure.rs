@@ -13,6 +13,7 @@ use candle_sgemm::modules::resources;
 use candle_sgemm::Error;
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
 
 pub const PROGRAM: &str = "cargo run --release --features cuda --example ladder --";
 
@@ -25,6 +26,7 @@ impl Arguments {
             samples: self.samples,
             sample_us: self.sample_ms * 1e3,
             with_host: false,
+            pause: Duration::from_secs_f64(self.pause_ms * 1e-3),
         }
     }
 }

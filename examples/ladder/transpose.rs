@@ -15,6 +15,7 @@ use cudarc::driver::{result, CudaSlice, DevicePtr};
 use std::ffi::c_void;
 
 use super::{parse_dims, TransposeArguments};
+use std::time::Duration;
 
 const PROGRAM: &str = "cargo run --release --features cuda --example ladder --";
 
@@ -364,6 +365,7 @@ pub fn run(arguments: &TransposeArguments) -> Result<()> {
         samples: arguments.samples,
         sample_us: arguments.sample_ms * 1e3,
         with_host: false,
+        pause: Duration::ZERO,
     };
     for case in &cases {
         let rows = measure(&gpu, &device, case, &kernels, timing).with_context(|| case.name())?;

@@ -7,6 +7,7 @@ use crate::Arguments;
 use anyhow::Result;
 use candle_core::{DType, Device};
 use candle_sgemm::Precision;
+use std::time::Duration;
 
 const PROGRAM: &str = "cargo run --release --features cuda --example layers --";
 
@@ -95,6 +96,7 @@ fn compare(gpu: &Gpu, case: &Case, mut launches: Vec<Box<Launch>>, arguments: &A
         samples: arguments.samples,
         sample_us: arguments.sample_ms * 1e3,
         with_host: true,
+        pause: Duration::ZERO,
     };
     let mut references: Vec<&mut Launch> = launches.iter_mut().map(|launch| &mut **launch as &mut Launch).collect();
     let times = gpu.compare(&mut references, timing)?;

@@ -91,6 +91,7 @@ impl Place {
                 samples: SAMPLES,
                 sample_us: 5e3,
                 with_host: false,
+                pause: std::time::Duration::ZERO,
             };
             let mut copy = |_| Ok(gpu.stream.memcpy_dtod(&from, &mut to)?);
             let times = gpu.compare(&mut [&mut copy], timing)?;
