@@ -182,11 +182,12 @@ impl Work {
 
     fn memory_time_us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
-        shared.memory_start_us
-            + (self.memory_us * (1.0 + shared.uneven * self.uneven)
-                + shared.off_sectors * self.off_sectors_us
-                + shared.far * self.far_us)
-                / bandwidth
+        let asked_us = (self.memory_us * (1.0 + shared.uneven * self.uneven)
+            + shared.off_sectors * self.off_sectors_us
+            + shared.far * self.far_us)
+            / bandwidth;
+        // What a kernel reaches where the L2 holds its operands can be more than memory delivers.
+        shared.memory_start_us + asked_us.max(self.beyond_l2_us)
     }
 
     fn l2_time_us(&self, shared: &SharedCosts) -> f64 {

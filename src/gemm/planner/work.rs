@@ -208,6 +208,23 @@ fn operand_bytes(problem: &GemmProblem) -> [f64; 2] {
     ]
 }
 
+/// How many times as many bytes as it has come with an operand, of which memory and the L2 hand out whole sectors: 8 where elements of
+/// 4 bytes lie far from each other, 1 where rows or columns are long and have no gaps.
+fn whole_sectors(operand: &OperandLayout, rows: usize, cols: usize, element_bytes: usize) -> f64 {
+    let bytes = |stride: i64| (stride.unsigned_abs() as f64) * element_bytes as f64;
+    let mut sides = [(bytes(operand.row_stride), rows), (bytes(operand.col_stride), cols)];
+    sides.sort_by(|(x, _), (y, _)| x.total_cmp(y));
+    // Elements that lie side by side, as far as there are several.
+    let mut useful = element_bytes as f64;
+    let mut fetched = SECTOR_BYTES as f64;
+    for (pitch, count) in sides.into_iter().filter(|&(pitch, count)| count > 1 && pitch > 0.0) {
+        // Lines closer than a sector share it.
+        fetched = (fetched.min(pitch) * count as f64).max(SECTOR_BYTES as f64);
+        useful *= count as f64;
+    }
+    (fetched / useful).max(1.0)
+}
+
 /// The parts of what all tiles fetch of A and of B that another tile has fetched before.
 fn fetched_again(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
     let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
@@ -254,6 +271,8 @@ pub struct Work {
     pub(super) other_order_first: f64,
     /// What A, B and D take at the datasheet's bandwidth, in µs, or longer where the kernel does not ask for so much at a time.
     pub(super) memory_us: f64,
+    /// What of A, B and D the L2 can't hold takes at the datasheet's bandwidth, in µs: no kernel takes less.
+    pub(super) beyond_l2_us: f64,
     /// How many more blocks the busiest multiprocessor has than it would if all had as many, as a part.
     pub(super) uneven: f64,
     /// What A and B take there once more, as far as several tiles fetch the same of them, in µs.
@@ -310,9 +329,17 @@ impl Work {
             Cut::StreamK(_) | Cut::WorkQueue(_) => of_one,
         };
         let lines = fetched_lines(spec);
-        let slice_bytes = (lines[0] + lines[1]) * f64::from(k_slice) * problem.dtype().size() as f64;
+        let sectors = [
+            whole_sectors(&problem.a, problem.m, problem.k, problem.dtype().size()),
+            whole_sectors(&problem.b, problem.k, problem.n, problem.dtype().size()),
+        ];
+        let fetched = lines[0] * sectors[0] + lines[1] * sectors[1];
+        let slice_bytes = fetched * f64::from(k_slice) * problem.dtype().size() as f64;
         let l2_bytes_per_us = L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz);
         let [a_bytes, b_bytes] = operand_bytes(problem);
+        let more_bytes = a_bytes * (sectors[0] - 1.0) + b_bytes * (sectors[1] - 1.0);
+        let [a_bytes, b_bytes] = [a_bytes * sectors[0], b_bytes * sectors[1]];
+        let bytes = problem.min_bytes() + more_bytes;
         let again = fetched_again(spec, problem);
         let off = off_sectors(spec, problem);
         // GB/s to bytes/µs: 1e3.
@@ -335,7 +362,8 @@ impl Work {
                 * (f64::from(k_slice) / f64::from(tile.bk * tile.stages.max(1))).min(1.0),
             edges: edges(spec, problem, of_one),
             outside: outside(spec, problem),
-            memory_us: problem.min_bytes() / bytes_per_us / slab_fill(spec, problem.k),
+            memory_us: bytes / bytes_per_us / slab_fill(spec, problem.k),
+            beyond_l2_us: (bytes - device.l2_bytes as f64).max(0.0) / bytes_per_us,
             far_us: (a_bytes * again[0] + b_bytes * again[1]) / bytes_per_us,
             uneven: if of_one > 1.0 { of_busiest / of_one - 1.0 } else { 0.0 },
             l2_us: slice_bytes * of_busiest / l2_bytes_per_us,
@@ -377,8 +405,10 @@ impl DeviceInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::kernel::costs::Costs;
     use crate::gemm::kernel::table;
     use crate::gemm::operands::{DType, ElementTypes};
+    use crate::gemm::planner::plan::Plan;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -405,6 +435,44 @@ mod tests {
                 "{a} {b}"
             );
             assert_eq!(off_sectors(spec("gemm_bf16_mma_64x64"), &problem), [0.0; 2]);
+        }
+    }
+
+    #[test]
+    fn strided_elements_come_in_sectors_of_their_own() {
+        let sectors = |layout: OperandLayout, rows: usize, cols: usize| whole_sectors(&layout, rows, cols, 4);
+        assert_eq!(sectors(OperandLayout::row_major(512), 64, 512), 1.0);
+        assert_eq!(sectors(OperandLayout::col_major(64), 64, 512), 1.0);
+        // Narrowed to rows that are shorter, but long; to every other element; and to one column.
+        assert_eq!(sectors(OperandLayout::row_major(512), 64, 100), 1.0);
+        assert_eq!(sectors(OperandLayout::strided(512, 2), 64, 256), 2.0);
+        assert_eq!(sectors(OperandLayout::row_major(512), 64, 1), 8.0);
+        // Rows of three elements without gaps between them, and with.
+        assert_eq!(sectors(OperandLayout::row_major(3), 64, 3), 1.0);
+        assert_eq!(sectors(OperandLayout::row_major(512), 64, 3), 8.0 / 3.0);
+        // All rows are the same one, and windows that overlap.
+        assert_eq!(sectors(OperandLayout::strided(0, 1), 64, 512), 1.0);
+        assert_eq!(sectors(OperandLayout::strided(1, 1), 64, 512), 1.0);
+        assert_eq!(sectors(OperandLayout::row_major(1), 1, 1), 8.0);
+        let mut rng = StdRng::seed_from_u64(15);
+        for _ in 0..2000 {
+            let mut draw = |most: i64| rng.random_range(0..most);
+            let layout = OperandLayout::strided(draw(600), draw(600));
+            let factor = whole_sectors(&layout, draw(70) as usize + 1, draw(70) as usize + 1, 2);
+            assert!((1.0..=16.0).contains(&factor), "{layout:?}: {factor}");
+        }
+    }
+
+    #[test]
+    fn no_kernel_is_faster_than_memory() {
+        let device = DeviceInfo::H200;
+        let costs = Costs::built_in(&device);
+        // A matrix that no L2 holds, and a vector.
+        let bytes = 4.0 * 32768.0 * 8192.0;
+        let problem = GemmProblem::row_major(32768, 1, 8192).folded().unwrap();
+        let least_us = (bytes - device.l2_bytes as f64) / (1e3 * f64::from(device.memory_gbps));
+        for plan in Plan::candidates(&problem, &device, costs) {
+            assert!(plan.predicted_us > least_us, "{plan}: {least_us}");
         }
     }
 
