@@ -21,7 +21,7 @@ mod shapes;
 use anyhow::{bail, Context, Result};
 use candle_sgemm::gemm::kernel::costs::rust_source;
 use candle_sgemm::gemm::tune::calibrated;
-use candle_sgemm::gemm::tune::fit::{starting_costs, Figures, Loss, Sweep, Timed, CLOSE};
+use candle_sgemm::gemm::tune::fit::{starting_costs, Figures, Loss, Moving, Sweep, Timed, CLOSE};
 use candle_sgemm::gemm::{Costs, DType, Plan, Precision};
 use clap::Parser;
 use recording::{List, Recording, Shape};
@@ -81,6 +81,9 @@ struct Arguments {
     /// Fit the costs of kernels whose names contain one of these alone, and hold all others: for kernels that are new or have changed
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
+    /// Hold the costs of kernels whose names contain one of these, with commas, and fit all others; `shared`: what kernels have in common
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "only")]
+    hold: Vec<String>,
     /// Judge on every shape by costs that were fitted without it: fit so many times, each time without one of so many parts of all
     /// shapes. Nothing else is done then
     #[arg(long, value_name = "PARTS")]
@@ -106,9 +109,17 @@ struct Arguments {
 impl Arguments {
     /// The costs that are fitted to these plans.
     fn fitted(&self, sweep: &Sweep, start: &Costs, recording: &Recording) -> Costs {
-        let named = |kernel: &str| self.only.iter().any(|part| kernel.contains(part.as_str()));
-        let only: Option<&dyn Fn(&str) -> bool> = if self.only.is_empty() { None } else { Some(&named) };
-        sweep.fit(start, &recording.gpu, only)
+        let names = |list: &[String], kernel: &str| list.iter().any(|part| kernel.contains(part.as_str()));
+        let kernels = |kernel: &str| match self.only.is_empty() {
+            true => !names(&self.hold, kernel),
+            false => names(&self.only, kernel),
+        };
+        let moving = Moving {
+            kernels: &kernels,
+            shared: self.only.is_empty() && !self.hold.iter().any(|part| part == "shared"),
+            changed: !self.only.is_empty(),
+        };
+        sweep.fit(start, &recording.gpu, moving)
     }
 }
 

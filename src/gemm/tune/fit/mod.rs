@@ -37,23 +37,40 @@ const FOREIGN: f64 = 0.02;
 /// What begins at 0 begins to move at this part of a guess.
 const FIRST_PART: f64 = 0.1;
 
+/// Which costs a fit changes; all others are held.
+#[derive(Clone, Copy)]
+pub struct Moving<'a> {
+    /// The kernels whose costs do.
+    pub kernels: &'a dyn Fn(&str) -> bool,
+    /// Whether what kernels have in common does.
+    pub shared: bool,
+    /// Whether these kernels are new or have changed: then costs of the same GPU from before say no more of them than another GPU's.
+    pub changed: bool,
+}
+
+impl Moving<'_> {
+    pub const ALL: Moving<'static> = Moving {
+        kernels: &|_| true,
+        shared: true,
+        changed: false,
+    };
+}
+
 impl Sweep {
     /// The costs by which the planner chooses best among these plans, looked for from `start` on. Kernels of which the sweep has
     /// no plans keep their costs.
     ///
     /// Kernels for 32 bits and for 16 are fitted by themselves, with what they have in common: they err in other ways, and fitted together
     /// choices among both were worse.
-    ///
-    /// With `only`, the costs of the kernels for which it is true are fitted, and all others are held.
-    pub fn fit(&self, start: &Costs, gpu: &str, only: Option<&dyn Fn(&str) -> bool>) -> Costs {
+    pub fn fit(&self, start: &Costs, gpu: &str, moving: Moving) -> Costs {
         let measured = |row: &&Row| row.us.is_some();
         let halves = [false, true].map(|half| self.rows.iter().filter(measured).any(|row| row.half == half));
         let has_rows = |name: &str| {
             let rows = self.rows.iter().filter(measured);
             rows.map(|row| &self.kernels[row.kernel]).any(|kernel| kernel == name)
         };
-        let fitted = |name: &str| only.is_none_or(|only| only(name)) && has_rows(name);
-        let guessed = &something_to_fit(start, halves.map(|half| half && only.is_none()), fitted);
+        let fitted = |name: &str| (moving.kernels)(name) && has_rows(name);
+        let guessed = &something_to_fit(start, halves.map(|half| half && moving.shared), fitted);
         let (mut anchor, guess) = (self.values(start), self.values(guessed));
         let mut values = guess.clone();
         for parameter in Parameter::all(&guess) {
@@ -63,15 +80,13 @@ impl Sweep {
         }
         let stages = [false, true].into_iter().zip(halves).filter(|(_, any)| *any);
         for (half, _) in stages {
-            let moves = |parameter: Parameter| match (only, parameter.kernel()) {
-                (Some(only), Some(kernel)) => only(&self.kernels[kernel]),
-                (Some(_), None) => false,
-                (None, _) => parameter.half().is_none_or(|of| of == half),
+            let moves = |parameter: Parameter| match parameter.kernel() {
+                Some(kernel) => (moving.kernels)(&self.kernels[kernel]),
+                None => moving.shared && parameter.half().is_none_or(|of| of == half),
             };
             for choosing in [0.0, 1.0] {
                 let mut descent = Descent::new(self, values, choosing, half, &moves);
-                // Of kernels that are new or have changed the costs before are no more than those of another GPU.
-                if start.gpu == gpu && only.is_none() {
+                if start.gpu == gpu && !moving.changed {
                     let choices = if half { 1.0 } else { Precision::ALL.len() as f64 };
                     descent.strength = (KNOWN_PROBLEMS * choices / descent.count).max(1.0);
                 } else if choosing == 0.0 {

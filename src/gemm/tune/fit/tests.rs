@@ -95,7 +95,7 @@ fn planted_costs_are_found_again() {
         sweep(&device, 50, &hidden, 0.0, &mut rng),
     );
     let start = Costs::built_in(&device);
-    let fitted = fitted_on.fit(start, "a GPU", None);
+    let fitted = fitted_on.fit(start, "a GPU", Moving::ALL);
     fitted.validate().unwrap();
     assert_eq!((fitted.gpu.as_str(), &fitted.origin), ("a GPU", &Origin::Given));
     let figures = |sweep: &Sweep, costs: &Costs| Figures::of(&sweep.losses(costs));
@@ -132,7 +132,7 @@ fn a_fit_changes_nothing_that_was_not_measured() {
     let hidden = planted(&device, 0.2, &mut rng);
     let sweep = sweep(&device, 3, &hidden, 0.0, &mut rng);
     let start = Costs::built_in(&device);
-    let fitted = sweep.fit(start, "a GPU", None);
+    let fitted = sweep.fit(start, "a GPU", Moving::ALL);
     for (name, cost) in &start.kernels {
         if !sweep.kernels.contains(name) {
             assert_eq!(fitted.kernels[name], *cost, "{name}");
@@ -144,19 +144,24 @@ fn a_fit_changes_nothing_that_was_not_measured() {
     );
     let nothing = Sweep::new(device);
     assert!(nothing.is_empty() && nothing.losses(start).is_empty());
-    assert_eq!(nothing.fit(start, "a GPU", None).kernels, start.kernels);
+    assert_eq!(nothing.fit(start, "a GPU", Moving::ALL).kernels, start.kernels);
 }
 
 #[test]
-fn a_fit_of_named_kernels_holds_all_others() {
+fn a_fit_of_some_kernels_holds_all_others() {
     let device = DeviceInfo::H200;
     let mut rng = StdRng::seed_from_u64(5);
-    for dtype in [DType::F32, DType::BF16] {
+    for (dtype, changed) in [(DType::F32, true), (DType::BF16, true), (DType::F32, false)] {
         let hidden = planted(&device, 0.5, &mut rng);
         let sweep = sweep_of(dtype, &device, 4, &hidden, 0.0, &mut rng);
         let start = Costs::built_in(&device);
         let named: Vec<&String> = sweep.kernels.iter().filter(|_| rng.random_range(0..3) == 0).collect();
-        let fitted = sweep.fit(start, "a GPU", Some(&|kernel| named.iter().any(|name| *name == kernel)));
+        let moving = Moving {
+            kernels: &|kernel| named.iter().any(|name| *name == kernel),
+            shared: false,
+            changed,
+        };
+        let fitted = sweep.fit(start, "a GPU", moving);
         assert_eq!(
             (fitted.shared, fitted.shared_16),
             (start.shared, start.shared_16),
@@ -182,7 +187,7 @@ fn what_kernels_for_16_bits_have_in_common_is_theirs() {
     let hidden = planted(&device, 0.5, &mut rng);
     let start = Costs::built_in(&device);
     for dtype in [DType::F32, DType::BF16] {
-        let fitted = sweep_of(dtype, &device, 4, &hidden, 0.0, &mut rng).fit(start, "a GPU", None);
+        let fitted = sweep_of(dtype, &device, 4, &hidden, 0.0, &mut rng).fit(start, "a GPU", Moving::ALL);
         assert_eq!(fitted.shared != start.shared, dtype == DType::F32);
         assert_eq!(fitted.shared_16 != start.shared_16, dtype == DType::BF16);
     }
@@ -195,10 +200,10 @@ fn kernels_for_32_bits_are_fitted_alike_with_and_without_those_for_16() {
     let hidden = planted(&device, 0.5, &mut rng);
     let start = Costs::built_in(&device);
     let mut both = sweep_of(DType::F32, &device, 4, &hidden, 0.0, &mut rng);
-    let alone = both.fit(start, "a GPU", None);
+    let alone = both.fit(start, "a GPU", Moving::ALL);
     let fitted = both.kernels.clone();
     add(&mut both, DType::BF16, 4, &hidden, 0.0, &mut rng);
-    let together = both.fit(start, "a GPU", None);
+    let together = both.fit(start, "a GPU", Moving::ALL);
     for name in &fitted {
         assert_eq!(together.kernels[name], alone.kernels[name], "{name}");
     }
