@@ -21,6 +21,8 @@ impl Work {
         let (memory_us, l2_us) = (self.memory_time_us(cost, shared), self.l2_time_us(shared));
         let longest = blocks.us.max(memory_us).max(l2_us);
         let product_us = longest + shared.exposed * (blocks.us + memory_us + l2_us - longest);
+        // What a kernel reaches where the L2 holds its operands can be more than memory delivers.
+        let product_us = product_us.max(shared.memory_start_us + self.beyond_l2_us);
         let launch_us = match self.starts_early {
             true => shared.early_launch_us,
             false => shared.launch_us,
@@ -182,12 +184,11 @@ impl Work {
 
     fn memory_time_us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
-        let asked_us = (self.memory_us * (1.0 + shared.uneven * self.uneven)
-            + shared.off_sectors * self.off_sectors_us
-            + shared.far * self.far_us)
-            / bandwidth;
-        // What a kernel reaches where the L2 holds its operands can be more than memory delivers.
-        shared.memory_start_us + asked_us.max(self.beyond_l2_us)
+        shared.memory_start_us
+            + (self.memory_us * (1.0 + shared.uneven * self.uneven)
+                + shared.off_sectors * self.off_sectors_us
+                + shared.far * self.far_us)
+                / bandwidth
     }
 
     fn l2_time_us(&self, shared: &SharedCosts) -> f64 {
