@@ -23,7 +23,7 @@
 //!
 //! On 2026-11-28 `thin_run_` were fitted, and once more `thin_`, `gemv_` but for `gemv_dot_m1` to `…_m4` and `gemv_stream_`, `few_rows_`, `ffma_few_k_`,
 //! `ffma_outer_`, `ffma_words_` and `ffma_unaligned_` but for tiles of 64 × 128 and 128 × 64, to 2201 drawn products, of 987 of which kernels for Hopper alone and
-//! clusters had been left out, with all other costs held (docs/porting.md).
+//! clusters had been left out, with all other costs held (docs/cost_model.md).
 //!
 //! Costs of 16-bit kernels, and what these have in common, were fitted to 3731 drawn BF16 products of 2026-11-27, from an H200's costs, when ragged
 //! tiles had become faster (those of S as well as of R, which they are no longer). `gemv_bf16_`, `gemv_stream_bf16_` and `gemv_ring_bf16_` are from

@@ -1,7 +1,7 @@
 //! Costs of an NVIDIA H200, fitted by `calibrate` to drawn products: on 2026-11-27 to 2438 in FP32 and 2681 in BF16, and on 2026-11-28, in FP32, to
 //! 1407 others whose plans were measured side by side, half of them without Hopper's kernels, to what the planner had chosen for 5200 that
 //! `ladder --random` drew and in both grids, and to all plans of eight products. The first fit began with an H100's costs, which had seen none of
-//! its shapes: one that began with the H200's costs before, of which many were for former code or other ranges of k, ended worse (docs/porting.md).
+//! its shapes: one that began with the H200's costs before, of which many were for former code or other ranges of k, ended worse (docs/cost_model.md).
 //! The second began with the first.
 //!
 //! - The second was made by a copy of `calibrate` that holds known costs twice as firmly, with `--only` too. `ffma_specialized_`,
@@ -15,7 +15,7 @@
 //! - `gemv_stream_bf16_` are of 2026-11-24: these products have few rows that fit them, and by a fit to those choices in the grid are worse.
 //! - `gemm_bf16_sm90_…_along_n_nt` have the costs of 2-CTA tiles along m, guessed. Ragged 16-bit tiles are faster than they were for this fit.
 //!
-//! By these costs choices among the shapes, and in `ladder --grid`, lose what docs/porting.md says.
+//! By these costs choices among the shapes, and in `ladder --grid`, lose what docs/cost_model.md says.
 
 use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
