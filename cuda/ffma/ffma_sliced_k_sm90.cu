@@ -258,7 +258,6 @@ using SlicedWords = SlicedK<BM, BN, STAGES, 0, WordStage<BM, BN, kStageK>>;
 
 FFMA_SLICED_K(ffma_sliced_k_128x128_nn_sm90, 128, 128, 12, 1, true, false)
 FFMA_SLICED_K(ffma_sliced_k_128x128_tn_sm90, 128, 128, 12, 1, false, false)
-FFMA_SLICED_K(ffma_sliced_k_128x128_tt_sm90, 128, 128, 12, 1, false, true)
 FFMA_SLICED_K(ffma_sliced_k_64x128_nn_sm90, 64, 128, 16, 3, true, false)
 FFMA_SLICED_K(ffma_sliced_k_64x128_tn_sm90, 64, 128, 16, 3, false, false)
 FFMA_SLICED_K(ffma_sliced_k_64x64_nn_sm90, 64, 64, 24, 1, true, false)

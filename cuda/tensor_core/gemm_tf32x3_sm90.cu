@@ -182,7 +182,6 @@ struct Consumer {
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_nt, 128, 128, Major::kK, Major::kK, false, 2)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tt, 128, 128, Major::kRows, Major::kK, false, 2)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_nn, 128, 128, Major::kRows, Major::kK, true, 2)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_2cta_tn, 128, 128, Major::kRows, Major::kRows, false, 2)
 
 // Problems with few tiles: a cluster of split_k blocks (1 to 6 or 8) cuts k.
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x128_nt, 128, 128, Major::kK, Major::kK, false, 1)
@@ -199,7 +198,6 @@ GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_tt, 128, 32, Major::kRows, Major::kK, f
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x16_tt, 128, 16, Major::kRows, Major::kK, false, 1)
 
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_nn, 128, 64, Major::kK, Major::kRows, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_nn, 128, 32, Major::kK, Major::kRows, false, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x64_tn, 128, 64, Major::kRows, Major::kRows, false, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_128x32_tn, 128, 32, Major::kRows, Major::kRows, false, 1)
 
@@ -214,7 +212,6 @@ GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x128_nn, 128, 16, Major::kRows, Major::kK, t
 // Few tiles and little arithmetic: half the rows of R, so twice as many blocks to fetch them.
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_nt, 64, 64, Major::kK, Major::kK, false, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_tt, 64, 64, Major::kRows, Major::kK, false, 1)
-GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_nn, 64, 64, Major::kK, Major::kRows, false, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_64x64_tn, 64, 64, Major::kRows, Major::kRows, false, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_32x64_nt, 64, 32, Major::kK, Major::kK, true, 1)
 GEMM_TF32X3_SM90(gemm_tf32x3_sm90_16x64_nt, 64, 16, Major::kK, Major::kK, true, 1)

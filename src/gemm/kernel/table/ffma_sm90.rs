@@ -24,7 +24,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     // name, layout, [BM, BN, BK], [WM, WN], [TM, TN], stages
     sliced_k("ffma_sliced_k_128x128_nn_sm90", NN, [128, 128, 16], [64, 64], [8, 16], 12),
     sliced_k("ffma_sliced_k_128x128_tn_sm90", TN, [128, 128, 16], [64, 64], [8, 16], 12),
-    sliced_k("ffma_sliced_k_128x128_tt_sm90", TT, [128, 128, 16], [64, 64], [8, 16], 12),
     sliced_k("ffma_sliced_k_64x128_nn_sm90",  NN, [64, 128, 16],  [64, 64], [8, 16], 16),
     sliced_k("ffma_sliced_k_64x128_tn_sm90",  TN, [64, 128, 16],  [64, 64], [8, 16], 16),
     sliced_k("ffma_sliced_k_64x64_nn_sm90",   NN, [64, 64, 16],   [64, 64], [8, 16], 24),

@@ -39,7 +39,6 @@ pub(super) const ROWS: &[KernelSpec] = &[
     axpy_cols("gemv_axpy_n1",     [32, 1],  16),
     axpy_cols("gemv_axpy_n2",     [32, 2],  16),
     axpy_cols("gemv_axpy_n4",     [32, 4],  16),
-    axpy_cols("gemv_axpy_n8",     [32, 8],  16),
 
     // name, type, [BM, BN, BK], warps, blocks a multiprocessor
     stream("gemv_stream_m1_k384",  F32, [1, 8, 384],  3, 5).spills(&[90]),
