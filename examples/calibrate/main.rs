@@ -456,21 +456,27 @@ mod tests {
     use super::*;
     use crate::shapes::drawn;
     use candle_sgemm::device::DeviceInfo;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
     use std::collections::HashMap;
 
-    #[test]
-    fn what_was_left_out_of_a_recording_is_no_choice() {
-        let arguments = Arguments::parse_from(["calibrate"]);
-        let device = DeviceInfo::H200;
-        let costs = Costs::built_in(&device);
-        let mut recording = Recording {
+    fn nothing_recorded(device: DeviceInfo) -> Recording {
+        Recording {
             gpu: "a GPU".into(),
             device,
             version: String::new(),
             date: String::new(),
             blocks_per_multiprocessor: HashMap::new(),
             shapes: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_of_a_recording_is_no_choice() {
+        let arguments = Arguments::parse_from(["calibrate"]);
+        let device = DeviceInfo::H200;
+        let costs = Costs::built_in(&device);
+        let mut recording = nothing_recorded(device);
         let mut seed = 0;
         for dtype in [DType::F32, DType::BF16, DType::F16] {
             for exclude in [None, Some("hopper"), Some("ffma_unaligned, gemm_")] {
@@ -496,5 +502,46 @@ mod tests {
         let mut forgotten = recording.shapes.clone();
         forgotten.iter_mut().for_each(|shape| shape.exclude = None);
         assert!(unmeasured(&forgotten) > 0);
+    }
+
+    #[test]
+    fn what_is_held_stays_and_all_else_may_move() {
+        let device = DeviceInfo::H200;
+        let costs = Costs::built_in(&device);
+        let mut rng = StdRng::seed_from_u64(3);
+        let mut sweep = Sweep::new(device);
+        for subject in drawn(8, 1, &[], DType::F32).unwrap() {
+            let plans = Plan::candidates(&subject.problem, &device, costs);
+            let timed: Vec<Timed> = plans
+                .map(|plan| Timed::new(&plan, plan.predicted_us * rng.random_range(0.5..2.0)))
+                .collect();
+            sweep.add(&subject.problem, &timed, costs, |_| true);
+        }
+        let recording = nothing_recorded(device);
+        // Whether these options hold a kernel, and what kernels share.
+        type Holds = (&'static [&'static str], fn(&str) -> bool, bool);
+        let cases: [Holds; 4] = [
+            (
+                &["--hold", "ffma_unaligned_"],
+                |name| name.contains("ffma_unaligned_"),
+                false,
+            ),
+            (&["--hold", "gemv_,shared"], |name| name.contains("gemv_"), true),
+            (
+                &["--only", "thin_,few_rows"],
+                |name| !name.contains("thin_") && !name.contains("few_rows"),
+                true,
+            ),
+            (&[], |_| false, false),
+        ];
+        for (options, held, shared_held) in cases {
+            let arguments = Arguments::parse_from([&["calibrate"], options].concat());
+            let fitted = arguments.fitted(&sweep, costs, &recording);
+            let moved = |name: &String| fitted.kernels[name] != costs.kernels[name];
+            let (stay, may_move): (Vec<_>, Vec<_>) = costs.kernels.keys().partition(|name| held(name));
+            assert!(!stay.into_iter().any(moved), "{options:?}");
+            assert!(may_move.into_iter().any(moved), "{options:?}");
+            assert_eq!(fitted.shared == costs.shared, shared_held, "{options:?}");
+        }
     }
 }

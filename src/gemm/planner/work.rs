@@ -329,14 +329,16 @@ impl Work {
             Cut::StreamK(_) | Cut::WorkQueue(_) => of_one,
         };
         let lines = fetched_lines(spec);
+        let element_bytes = problem.dtype().size();
         let sectors = [
-            whole_sectors(&problem.a, problem.m, problem.k, problem.dtype().size()),
-            whole_sectors(&problem.b, problem.k, problem.n, problem.dtype().size()),
+            whole_sectors(&problem.a, problem.m, problem.k, element_bytes),
+            whole_sectors(&problem.b, problem.k, problem.n, element_bytes),
         ];
         let fetched = lines[0] * sectors[0] + lines[1] * sectors[1];
-        let slice_bytes = fetched * f64::from(k_slice) * problem.dtype().size() as f64;
+        let slice_bytes = fetched * f64::from(k_slice) * element_bytes as f64;
         let l2_bytes_per_us = L2_BYTES_PER_CLOCK * f64::from(device.clock_mhz);
         let [a_bytes, b_bytes] = operand_bytes(problem);
+        // Beside each element once.
         let more_bytes = a_bytes * (sectors[0] - 1.0) + b_bytes * (sectors[1] - 1.0);
         let [a_bytes, b_bytes] = [a_bytes * sectors[0], b_bytes * sectors[1]];
         let bytes = problem.min_bytes() + more_bytes;
@@ -411,6 +413,7 @@ mod tests {
     use crate::gemm::planner::plan::Plan;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
+    use std::collections::HashSet;
 
     fn spec(name: &str) -> &'static KernelSpec {
         table::find(name).unwrap()
@@ -454,30 +457,68 @@ mod tests {
         assert_eq!(sectors(OperandLayout::strided(0, 1), 64, 512), 1.0);
         assert_eq!(sectors(OperandLayout::strided(1, 1), 64, 512), 1.0);
         assert_eq!(sectors(OperandLayout::row_major(1), 1, 1), 8.0);
+        // Of drawn matrices without overlaps, about as many as they touch: where each line starts in a sector is not looked at.
         let mut rng = StdRng::seed_from_u64(15);
         for _ in 0..2000 {
-            let mut draw = |most: i64| rng.random_range(0..most);
-            let layout = OperandLayout::strided(draw(600), draw(600));
-            let factor = whole_sectors(&layout, draw(70) as usize + 1, draw(70) as usize + 1, 2);
-            assert!((1.0..=16.0).contains(&factor), "{layout:?}: {factor}");
+            let [rows, cols] = [(); 2].map(|()| rng.random_range(1..=40usize));
+            let element = [2, 4][rng.random_range(0..2)];
+            let inner = [1, 1, rng.random_range(1..=40)][rng.random_range(0..3)];
+            let gap = [0, rng.random_range(0..=100)][rng.random_range(0..2)];
+            let outer = |count: usize| (count as i64 - 1) * inner + 1 + gap;
+            let layout = match rng.random::<bool>() {
+                true => OperandLayout::strided(outer(cols), inner),
+                false => OperandLayout::strided(inner, outer(rows)),
+            };
+            let at = |row: usize, col: usize| row as i64 * layout.row_stride + col as i64 * layout.col_stride;
+            let touched: HashSet<i64> = (0..rows * cols)
+                .map(|i| at(i / cols, i % cols) * element as i64 / SECTOR_BYTES as i64)
+                .collect();
+            let wanted = (touched.len() * SECTOR_BYTES) as f64 / (rows * cols * element) as f64;
+            let ratio = whole_sectors(&layout, rows, cols, element) / wanted;
+            assert!(
+                (0.5..=2.0).contains(&ratio),
+                "{rows} × {cols} of {element} bytes, {layout:?}: {ratio}"
+            );
         }
     }
 
     #[test]
     fn no_kernel_is_faster_than_memory() {
-        let device = DeviceInfo::H200;
-        // As if each had been fitted to what the L2 holds.
-        let mut costs = Costs::built_in(&device).clone();
-        costs.kernels.values_mut().for_each(|cost| cost.bandwidth = 10.0);
-        // A matrix that no L2 holds, and a vector.
-        let bytes = 4.0 * 32768.0 * 8192.0;
-        let problem = GemmProblem::row_major(32768, 1, 8192).folded().unwrap();
-        let least_us = (bytes - device.l2_bytes as f64) / (1e3 * f64::from(device.memory_gbps));
-        let plans: Vec<Plan> = Plan::candidates(&problem, &device, &costs).collect();
-        assert!(plans.len() > 10);
-        for plan in plans {
-            assert!(plan.predicted_us > least_us, "{plan}: {least_us}");
+        let mut rng = StdRng::seed_from_u64(16);
+        let (mut plans, mut bound) = (0, 0);
+        for _ in 0..60 {
+            let device = [DeviceInfo::A100, DeviceInfo::H100, DeviceInfo::H200][rng.random_range(0..3)];
+            // As if each kernel had been fitted to what the L2 holds.
+            let mut costs = Costs::built_in(&device).clone();
+            costs.kernels.values_mut().for_each(|cost| cost.bandwidth = 10.0);
+            let thin = rng.random_range(1..=40);
+            let [long, k] = [(); 2].map(|()| rng.random_range(1..=20_000));
+            let (m, n) = if rng.random::<bool>() {
+                (long, thin)
+            } else {
+                (thin, long)
+            };
+            let mut layout = |rows: usize, cols: usize| {
+                let gap = rng.random_range(0..2) * rng.random_range(0..5);
+                match rng.random::<bool>() {
+                    true => OperandLayout::row_major(cols + gap),
+                    false => OperandLayout::col_major(rows + gap),
+                }
+            };
+            let mut problem = GemmProblem::new(m, n, k, layout(m, k), layout(k, n));
+            let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3)];
+            problem.types = ElementTypes::all_of(dtype);
+            let bytes = (m * k + k * n + m * n) as f64 * dtype.size() as f64;
+            let beyond_l2 = bytes - device.l2_bytes as f64;
+            // GB/s to bytes/µs: 1e3.
+            let least_us = beyond_l2 / (1e3 * f64::from(device.memory_gbps));
+            for plan in Plan::candidates(&problem.folded().unwrap(), &device, &costs) {
+                assert!(plan.predicted_us > least_us, "{plan}: {least_us}");
+                plans += 1;
+                bound += usize::from(beyond_l2 > 0.0);
+            }
         }
+        assert!(bound > 100 && plans > bound, "{bound} of {plans}");
     }
 
     #[test]
