@@ -44,6 +44,20 @@ const WGMMA: &[(&str, &str)] = &[
     ("b_outer", "SWAPPED ? (MAJOR == Major::kK ? BR : kBox<float>) : S_MAJOR == Major::kK ? BS / MULTICAST : kBox<float>"),
 ];
 
+/// Few rows past small matrices, both along k, 16 bytes at a time.
+const BRIEF_WIDE: &[(&str, &str)] = &[
+    ("fused", "false"),
+    ("bm", "M"),
+    ("bn", "LINES"),
+    ("bk", "C::kTurn"),
+    ("threads", "brief::kThreads"),
+    ("partial_sums", "C::kGroups * C::kLanesK"),
+    ("most_rows", "M"),
+    ("most_cols", "0"),
+    ("a_along_k", "true"),
+    ("b_along_k", "true"),
+];
+
 #[rustfmt::skip]
 const FAMILIES: &[Family] = &[
     Family {
@@ -213,6 +227,25 @@ const FAMILIES: &[Family] = &[
             ("partial_sums", "C::kLanes"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "true"),
             ("b_along_k", "!SWAPPED"),
         ],
+    },
+    Family {
+        made_by: "BRIEF(NAME, M, LINES, LANES, STEPS, SWAPPED, ALONG_K)",
+        of: "brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K>",
+        says: &[
+            ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "C::kTurn"), ("threads", "brief::kThreads"),
+            ("partial_sums", "C::kApart"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"),
+            ("a_along_k", "SWAPPED && ALONG_K"), ("b_along_k", "!SWAPPED && ALONG_K"),
+        ],
+    },
+    Family {
+        made_by: "BRIEF_WIDE(NAME, M, LINES, STEPS)",
+        of: "brief::BriefWide<brief::Floats, M, LINES, STEPS, false>",
+        says: BRIEF_WIDE,
+    },
+    Family {
+        made_by: "BRIEF_HALF_OF(NAME, TYPE, M, LINES, STEPS, EARLY)",
+        of: "brief::BriefWide<brief::Halves<TYPE>, M, LINES, STEPS, EARLY>",
+        says: BRIEF_WIDE,
     },
     Family {
         made_by: "GEMV_FUSED_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS)",

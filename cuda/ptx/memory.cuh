@@ -86,6 +86,18 @@ __device__ __forceinline__ uint16_t load_or_zero(const uint16_t* address, bool i
     return value;
 }
 
+// The same of 16 bytes.
+__device__ __forceinline__ uint4 load_or_zeros(const void* address, bool inside) {
+    uint4 value;
+    asm volatile(
+        "{\n\t.reg .pred inside;\n\t"
+        "setp.ne.u32 inside, %5, 0;\n\t"
+        "mov.u32 %0, 0;\n\tmov.u32 %1, 0;\n\tmov.u32 %2, 0;\n\tmov.u32 %3, 0;\n\t"
+        "@inside ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+        : "=&r"(value.x), "=&r"(value.y), "=&r"(value.z), "=&r"(value.w) : "l"(address), "r"(static_cast<uint32_t>(inside)));
+    return value;
+}
+
 // ---- data and flags that blocks exchange. PTX: "ld", "st", cache operator .cg; .acquire, .release ---------------
 
 // Reads 16 bytes past the L1, whose lines may be older than what another block wrote. The address may be one of shared

@@ -78,7 +78,8 @@ struct Arguments {
     /// Fit to the shapes of these lists, with commas, and judge on all
     #[arg(long, value_name = "LIST,…", value_delimiter = ',', default_value = "fit")]
     fit_to: Vec<List>,
-    /// Fit the costs of kernels whose names contain one of these alone, and hold all others: for kernels that are new or have changed
+    /// Fit the costs of kernels whose names contain one of these alone, and hold all others: for kernels that are new or have changed. Shapes to
+    /// fit to on which none of these comes near are not measured then
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Hold the costs of kernels whose names contain one of these, with commas, and fit all others; `shared`: what kernels have in common
@@ -107,12 +108,16 @@ struct Arguments {
 }
 
 impl Arguments {
+    /// Whether `--only` names this kernel.
+    fn only_names(&self, kernel: &str) -> bool {
+        contains_one_of(kernel, &self.only)
+    }
+
     /// The costs that are fitted to these plans.
     fn fitted(&self, sweep: &Sweep, start: &Costs, recording: &Recording) -> Costs {
-        let names = |list: &[String], kernel: &str| list.iter().any(|part| kernel.contains(part.as_str()));
         let kernels = |kernel: &str| match self.only.is_empty() {
-            true => !names(&self.hold, kernel),
-            false => names(&self.only, kernel),
+            true => !contains_one_of(kernel, &self.hold),
+            false => self.only_names(kernel),
         };
         let moving = Moving {
             kernels: &kernels,
@@ -121,6 +126,11 @@ impl Arguments {
         };
         sweep.fit(start, &recording.gpu, moving)
     }
+}
+
+/// Whether a kernel's name contains one of these.
+fn contains_one_of(kernel: &str, parts: &[String]) -> bool {
+    parts.iter().any(|part| kernel.contains(part.as_str()))
 }
 
 /// Whether a plan's kernel is among these, which `--exclude` names.

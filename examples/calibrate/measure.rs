@@ -133,7 +133,12 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
                     subjects.len(),
                     subject.name
                 ));
-                let plans = measure(&room, subject, &costs, within, arguments).with_context(|| subject.name.clone())?;
+                let plans = to_measure(&room, subject, &costs, within, arguments)?;
+                let passed_over = list == List::Fit && !arguments.only.is_empty();
+                if passed_over && !plans.iter().any(|plan| arguments.only_names(plan.kernel.name)) {
+                    continue;
+                }
+                let plans = measure(&room, subject, &plans).with_context(|| subject.name.clone())?;
                 recording
                     .shapes
                     .push(Shape::new(list, subject, arguments.exclude.as_deref(), plans));
@@ -284,6 +289,11 @@ fn to_measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, argume
         } else {
             within
         };
+        // Costs that are to be fitted say little about who comes near.
+        let within = match arguments.only_names(plan.kernel.name) {
+            true => within.max(arguments.within),
+            false => within,
+        };
         plan.predicted_us <= within * best || guessed(plan)
     });
     let mut usable = Vec::new();
@@ -295,10 +305,9 @@ fn to_measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, argume
     Ok(usable)
 }
 
-/// The times of the plans of a subject.
-fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments: &Arguments) -> Result<Vec<Timed>> {
+/// The times of these plans of a subject.
+fn measure(room: &Room, subject: &Subject, plans: &[Plan]) -> Result<Vec<Timed>> {
     let gpu = room.gpu;
-    let plans = to_measure(room, subject, costs, within, arguments)?;
     let places = room.places(subject)?;
     // Samples are short: if each began with the first copy of a small B again, that would still be in the L2.
     let launches = Cell::new(0usize);
@@ -309,9 +318,9 @@ fn measure(room: &Room, subject: &Subject, costs: &Costs, within: f64, arguments
         unsafe { launch(plan, &at, 1.0, 0.0, gpu.stream.cu_stream()) }?;
         Ok(())
     };
-    let mut times = first_look(gpu, &plans, &run)?;
+    let mut times = first_look(gpu, plans, &run)?;
     for (within, timing) in [(NEAR, AGAIN), (NEXT_TO_BEST, ONCE_MORE)] {
-        again(gpu, &plans, &run, within, timing, &mut times)?;
+        again(gpu, plans, &run, within, timing, &mut times)?;
     }
     let rounded = |us: f64| (us * 1e3).round() / 1e3;
     Ok(plans

@@ -620,6 +620,65 @@ pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> Ke
     }
 }
 
+/// The longest k of a product that takes about as long as a launch: from some thousands on, kernels with more of it under way are faster.
+const BRIEF_K: u32 = 2048;
+
+/// Few vectors past small matrices, whose vectors pass through shared memory, BK of k in a turn, of which a thread has STEPS elements.
+const fn brief(name: &'static str, block: [u32; 3], steps: u32) -> KernelSpec {
+    const WARPS: u32 = 8;
+    let [bm, bn, bk] = block;
+    KernelSpec {
+        file: "gemv/brief",
+        summary: "few rows or columns past small matrices, any alignment",
+        tile: tile(block, NO_WARPS, NO_THREADS, 1),
+        partial_sums: bk / steps,
+        ..gemv(name, [bm, bn], WARPS)
+    }
+}
+
+/// At most BM rows of A past lines of B that lie as `b` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
+pub(super) const fn brief_rows(name: &'static str, block: [u32; 3], steps: u32, b: &'static [Access]) -> KernelSpec {
+    let [bm, _, _] = block;
+    KernelSpec {
+        needs: Needs {
+            b,
+            max_m: bm,
+            max_k: BRIEF_K,
+            ..Needs::ANY
+        },
+        ..brief(name, block, steps)
+    }
+}
+
+/// At most BN columns of B past rows of A that lie as `a` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
+pub(super) const fn brief_cols(name: &'static str, block: [u32; 3], steps: u32, a: &'static [Access]) -> KernelSpec {
+    let [_, bn, _] = block;
+    KernelSpec {
+        needs: Needs {
+            a,
+            max_n: bn,
+            max_k: BRIEF_K,
+            ..Needs::ANY
+        },
+        ..brief(name, block, steps)
+    }
+}
+
+/// Both operands lie along k and start on 16 bytes, which a thread reads at a time; at most BM rows of A. Tile `[BM, BN, BK]`, then threads that
+/// share a line of B.
+pub(super) const fn brief_wide(name: &'static str, block: [u32; 3], threads: u32) -> KernelSpec {
+    let [_, _, bk] = block;
+    let row = brief_rows(name, block, bk / threads, &[Access::ColVector]);
+    KernelSpec {
+        summary: "few rows past small matrices, 16 bytes at a time",
+        needs: Needs {
+            a: &[Access::RowVector],
+            ..row.needs
+        },
+        ..row
+    }
+}
+
 /// One matrix, at most BM rows of A; B is stored transposed, and blocks that stay stream it in groups of BN lines, BK of k at a time. Tile
 /// `[BM, BN, BK]`, then warps and blocks a multiprocessor.
 pub(super) const fn stream(

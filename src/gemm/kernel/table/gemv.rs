@@ -1,7 +1,8 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, short_cols, short_rows, stream};
+use super::families::{at_once, axpy_cols, axpy_rows, brief_cols, brief_rows, brief_wide, ALONG_COLS, ALONG_ROWS};
+use super::families::{dot_cols, dot_rows, fused, short_cols, short_rows, stream};
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows, thin_run};
 use crate::gemm::operands::DType::F32;
 
@@ -31,13 +32,40 @@ pub(super) const ROWS: &[KernelSpec] = &[
     short_cols("gemv_short_n4", [32, 4, 128]),
     short_cols("gemv_short_n8", [16, 8, 64]),
 
+    // name, [BM, BN, BK], elements of a thread in a turn, how lines lie
+    brief_rows("brief_axpy_1x8",  [1, 8, 256],   8,  ALONG_ROWS),
+    brief_rows("brief_axpy_1x16", [1, 16, 128],  8,  ALONG_ROWS),
+    brief_rows("brief_axpy_1x32", [1, 32, 128],  16, ALONG_ROWS),
+    brief_rows("brief_axpy_4x8",  [4, 8, 256],   8,  ALONG_ROWS),
+    brief_rows("brief_axpy_4x32", [4, 32, 128],  16, ALONG_ROWS),
+    brief_rows("brief_axpy_4x64", [4, 64, 64],   16, ALONG_ROWS),
+    brief_rows("brief_axpy_8x16", [8, 16, 128],  8,  ALONG_ROWS),
+    brief_rows("brief_axpy_8x32", [8, 32, 64],   8,  ALONG_ROWS),
+    brief_cols("brief_axpy_8x1",  [8, 1, 256],   8,  ALONG_COLS),
+    brief_cols("brief_axpy_32x1", [32, 1, 128],  16, ALONG_COLS),
+    brief_cols("brief_axpy_32x4", [32, 4, 128],  16, ALONG_COLS),
+    brief_cols("brief_axpy_32x8", [32, 8, 64],   8,  ALONG_COLS),
+    brief_rows("brief_dot_1x4",   [1, 4, 512],   8,  ALONG_COLS),
+    brief_rows("brief_dot_1x16",  [1, 16, 128],  8,  ALONG_COLS),
+    brief_rows("brief_dot_4x8",   [4, 8, 256],   8,  ALONG_COLS),
+    brief_rows("brief_dot_4x32",  [4, 32, 64],   8,  ALONG_COLS),
+    brief_cols("brief_dot_4x1",   [4, 1, 512],   8,  ALONG_ROWS),
+    brief_cols("brief_dot_16x1",  [16, 1, 128],  8,  ALONG_ROWS),
+    brief_cols("brief_dot_8x4",   [8, 4, 256],   8,  ALONG_ROWS),
+    brief_cols("brief_dot_32x4",  [32, 4, 64],   8,  ALONG_ROWS),
+
+    // name, [BM, BN, BK], threads that share a line
+    brief_wide("brief_wide_1x4",  [1, 4, 512],  64),
+    brief_wide("brief_wide_1x16", [1, 16, 128], 16),
+    brief_wide("brief_wide_1x32", [1, 32, 64],  8),
+    brief_wide("brief_wide_4x16", [4, 16, 64],  16),
+    brief_wide("brief_wide_8x32", [8, 32, 32],  8),
+
     // name, [BM, BN], warps
     axpy_rows("gemv_axpy_m1",     [1, 32],  16),
     axpy_rows("gemv_axpy_m2",     [2, 32],  16),
     axpy_rows("gemv_axpy_m4",     [4, 32],  16),
     axpy_rows("gemv_axpy_m8",     [8, 32],  16),
-    axpy_cols("gemv_axpy_n1",     [32, 1],  16),
-    axpy_cols("gemv_axpy_n2",     [32, 2],  16),
     axpy_cols("gemv_axpy_n4",     [32, 4],  16),
 
     // name, type, [BM, BN, BK], warps, blocks a multiprocessor

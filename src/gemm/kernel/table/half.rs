@@ -262,6 +262,15 @@ const fn short_cols(name: &'static str, costs: &'static str, dtype: DType, block
     multiply_adds(families::short_cols(name, block), costs, dtype, SOURCE)
 }
 
+/// Few rows past lines of small matrices, by multiply-adds: tile, and threads that share a line of B.
+const fn brief(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], threads: u32) -> KernelSpec {
+    const SOURCE: [&str; 2] = [
+        "gemv/brief_half",
+        "few rows past small matrices, 16 bytes at a time, 16 bits",
+    ];
+    multiply_adds(families::brief_wide(name, block, threads), costs, dtype, SOURCE)
+}
+
 /// A kernel for FP32 with elements of this type, by the same multiply-adds, from this file and with this summary.
 const fn multiply_adds(
     of: KernelSpec,
@@ -485,6 +494,11 @@ both! { F16, BF16,
     short_rows("gemv_short", "m1", [1, 64]),
     short_rows("gemv_short", "m2", [2, 64]),
     short_rows("gemv_short", "m4", [4, 32]),
+    // tile, threads that share a line of B
+    brief("brief", "1x4", [1, 4, 1024], 64),
+    brief("brief", "1x8", [1, 8, 768], 32),
+    brief("brief", "1x16", [1, 16, 256], 16),
+    brief("brief", "4x32", [4, 32, 64], 8),
     // rows of A of a block, columns, k of a turn
     short_cols("gemv_short", "n1", [64, 1, 128]),
     short_cols("gemv_short", "n2", [64, 2, 128]),

@@ -1,0 +1,62 @@
+// Few vectors past small matrices in FP32: brief.cuh.
+//
+// H200, stand-alone, µs, matrices cold, launched one after the other: floor (bytes ÷ 4.8 TB/s), the fastest of 8 to 13 other kernels, this one.
+//   NN   4 × 1×98×80      0.03   2.91   1.6         NT   4 × 1×98×80     0.03   2.53   1.7
+//   NN  17 × 1×7×512      0.05   3.19   2.6         NT  17 × 1×7×512     0.05   2.70   2.2
+//   NN  90 × 1×120×368    3.31   9.04   6.1         NT  90 × 1×120×368   3.31   9.41   6.5
+//   NN 560 × 4×56×52      1.36   7.55   3.9         NT 560 × 4×56×52     1.36   6.98   6.1
+//   NN  12 × 8×64×64      0.04   3.16   1.9         NT  12 × 4×64×197    0.13   3.13   2.6
+#include "../epilogue/epilogue.cuh"
+#include "brief.cuh"
+
+namespace brief {
+
+struct Floats {
+    static constexpr element::Type kType = element::Type::kF32;
+    static __device__ __forceinline__ void store(const GemmArgs& args, int batch, int row, int col, float sum) {
+        Epilogue(args, batch).store(args, row, col, sum);
+    }
+};
+
+}  // namespace brief
+
+// NAME (with the tile of D), vectors at most, lines of a block, lines of a warp beside each other, elements of a thread at a time.
+#define BRIEF(NAME, M, LINES, LANES, STEPS, SWAPPED, ALONG_K)                                                        \
+    extern "C" __global__ void __launch_bounds__(brief::kThreads) NAME(const __grid_constant__ GemmArgs args) {      \
+        brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K>::run(args);                            \
+    }
+#define BRIEF_AXPY_ROWS(NAME, ...) BRIEF(NAME, __VA_ARGS__, false, false)
+#define BRIEF_AXPY_COLS(NAME, ...) BRIEF(NAME, __VA_ARGS__, true, false)
+#define BRIEF_DOT_ROWS(NAME, ...) BRIEF(NAME, __VA_ARGS__, false, true)
+#define BRIEF_DOT_COLS(NAME, ...) BRIEF(NAME, __VA_ARGS__, true, true)
+// NAME, vectors at most, lines of a block, times 16 bytes that a thread asks for at once.
+#define BRIEF_WIDE(NAME, M, LINES, STEPS)                                                                            \
+    extern "C" __global__ void __launch_bounds__(brief::kThreads) NAME(const __grid_constant__ GemmArgs args) {      \
+        brief::BriefWide<brief::Floats, M, LINES, STEPS, false>::run(args);                                          \
+    }
+
+BRIEF_AXPY_ROWS(brief_axpy_1x8, 1, 8, 8, 8)
+BRIEF_AXPY_ROWS(brief_axpy_1x16, 1, 16, 16, 8)
+BRIEF_AXPY_ROWS(brief_axpy_1x32, 1, 32, 32, 16)
+BRIEF_AXPY_ROWS(brief_axpy_4x8, 4, 8, 8, 8)
+BRIEF_AXPY_ROWS(brief_axpy_4x32, 4, 32, 32, 16)
+BRIEF_AXPY_ROWS(brief_axpy_4x64, 4, 64, 32, 16)
+BRIEF_AXPY_ROWS(brief_axpy_8x16, 8, 16, 16, 8)
+BRIEF_AXPY_ROWS(brief_axpy_8x32, 8, 32, 32, 8)
+BRIEF_AXPY_COLS(brief_axpy_8x1, 1, 8, 8, 8)
+BRIEF_AXPY_COLS(brief_axpy_32x1, 1, 32, 32, 16)
+BRIEF_AXPY_COLS(brief_axpy_32x4, 4, 32, 32, 16)
+BRIEF_AXPY_COLS(brief_axpy_32x8, 8, 32, 32, 8)
+BRIEF_DOT_ROWS(brief_dot_1x4, 1, 4, 4, 8)
+BRIEF_DOT_ROWS(brief_dot_1x16, 1, 16, 4, 8)
+BRIEF_DOT_ROWS(brief_dot_4x8, 4, 8, 4, 8)
+BRIEF_DOT_ROWS(brief_dot_4x32, 4, 32, 4, 8)
+BRIEF_DOT_COLS(brief_dot_4x1, 1, 4, 4, 8)
+BRIEF_DOT_COLS(brief_dot_16x1, 1, 16, 4, 8)
+BRIEF_DOT_COLS(brief_dot_8x4, 4, 8, 4, 8)
+BRIEF_DOT_COLS(brief_dot_32x4, 4, 32, 4, 8)
+BRIEF_WIDE(brief_wide_1x4, 1, 4, 2)
+BRIEF_WIDE(brief_wide_1x16, 1, 16, 2)
+BRIEF_WIDE(brief_wide_1x32, 1, 32, 2)
+BRIEF_WIDE(brief_wide_4x16, 4, 16, 1)
+BRIEF_WIDE(brief_wide_8x32, 8, 32, 1)

@@ -1,0 +1,231 @@
+// Few vectors past the lines of a small matrix, or of each matrix of a batch: products that take about as long as a launch.
+//
+// Other kernels for few vectors are made for a stream: dozens of loads a thread, a path for each alignment, sums that meet in pairs. But one step
+// of decoding has products such as one row past 98 keys, for each of four heads. Their bytes pass in a tenth of a microsecond, and nearly all of
+// the 2.9 µs that such kernels take goes to instructions: to those for k that is not there, to fetching each once, and to all that follows the
+// wait for the kernel before. So here
+//   - addresses are computed before that wait (PDL), and the next kernel may come in as soon as this one's loads have arrived,
+//   - a thread has one line, and asks for STEPS of its elements at once, one by one: any alignment, one path,
+//   - the vectors come in once a block, through shared memory, in the same round trip,
+//   - lanes, then warps, add their sums, and a bare product is stored without the epilogue's code.
+//
+//   axpy: the matrix is contiguous along its lines        dot: along k
+//
+//     lanes  0 … 7    lines 0 … 7 at k                      lanes  0 … 7    k … k + 7 of line 0
+//     lanes  8 … 15   lines 0 … 7 at k + 1                  lanes  8 … 15   k … k + 7 of line 1
+//     …               (LANES = 8; 32 lanes read one k)      …               (LANES = 4)
+//
+// Blocks of few lines are for few matrices: more of them, each with more of k under way. Blocks of many lines are for many matrices. Sums are
+// always added in the same order: a thread's own along k, then lanes, then warps.
+//
+// Where both operands lie along k and start on 16 bytes, a thread reads as much at a time (BriefWide): a quarter of the instructions, or an eighth,
+// and it reads the vectors by itself, out of the L1.
+#pragma once
+
+#include "../ptx/element.cuh"
+#include "../ptx/execution.cuh"
+#include "../ptx/memory.cuh"
+#include "thin.cuh"
+
+namespace brief {
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+
+// Sums of M vectors and LINES lines, of which GROUPS warps have a part each: sums[group][vector · LINES + line].
+template <typename NUMBERS, int M, int LINES, int GROUPS>
+struct Sums {
+    using Element = element::Element<NUMBERS::kType>;
+    using Stored = typename Element::Stored;
+    static constexpr int kSums = M * LINES;
+    using Shared = float[GROUPS][kSums];
+
+    // Adds the sums of `lanes` lanes of a line, each `first_apart` from the next one. The first of them speaks and puts them down.
+    static __device__ __forceinline__ void gather(float (&sum)[M], int first_apart, int lanes, bool speaks, int mine, float (&group)[kSums]) {
+#pragma unroll
+        for (int apart = first_apart; apart < first_apart * lanes; apart *= 2) {
+#pragma unroll
+            for (int v = 0; v < M; ++v) sum[v] += __shfl_xor_sync(kWholeWarp, sum[v], apart);
+        }
+        if (speaks) {
+#pragma unroll
+            for (int v = 0; v < M; ++v) group[v * LINES + mine] = sum[v];
+        }
+    }
+
+    // Adds those of all groups, and stores those of `lines` lines from `first` on and of `count` vectors.
+    template <bool SWAPPED>
+    static __device__ __forceinline__ void store(const GemmArgs& args, int batch, int first, int lines, int count, const Shared& sums) {
+        const bool bare = args.alpha_at == nullptr && args.beta_at == nullptr && args.beta == 0.0f && args.bias == nullptr &&
+                          args.residual.data == nullptr && args.activation == kIdentity && args.d_type == args.a_type;
+#pragma unroll 1
+        for (int at = threadIdx.x; at < kSums; at += kThreads) {
+            float total = 0.0f;
+#pragma unroll
+            for (int group = 0; group < GROUPS; ++group) total += sums[group][at];
+            const int vector = at / LINES, line = first + at % LINES;
+            if (vector >= count || line >= lines) continue;
+            const int row = SWAPPED ? line : vector, col = SWAPPED ? vector : line;
+            if (bare) {
+                Stored* const d = static_cast<Stored*>(args.d.data) + batch_offset(args, args.d, batch);
+                const float number[1] = {args.alpha * total};
+                Element::store(d + row * args.d.row_stride + col, number);
+            } else {
+                NUMBERS::store(args, batch, row, col, total);
+            }
+        }
+    }
+};
+
+// Where a block works, and a thread of it: the matrix, its first line, and this thread's line of the block.
+struct Place {
+    int batch, first, mine;
+
+    static __device__ __forceinline__ Place of(const GemmArgs& args, int line_count, int lines, int mine) {
+        const int blocks = (line_count - 1) / lines + 1;   // of a matrix
+        const int unit = static_cast<int>(blockIdx.x), batch = blocks == 1 ? unit : args.batch == 1 ? 0 : unit / blocks;
+        return {batch, (unit - batch * blocks) * lines, mine};
+    }
+};
+
+// NUMBERS: what the elements are (kType), and the epilogue (store()). At most M vectors; LINES lines a block, LANES of them beside each other in
+// a warp; STEPS elements of its line a thread asks for at a time. SWAPPED: A is the matrix, and the vectors are the columns of B. ALONG_K:
+// neighbouring lanes have neighbours along k.
+template <typename NUMBERS, int M, int LINES, int LANES, int STEPS, bool SWAPPED, bool ALONG_K>
+struct Brief {
+    using Element = element::Element<NUMBERS::kType>;
+    using Stored = typename Element::Stored;
+    static constexpr int kLanesK = kWarp / LANES;       // lanes that share a line
+    static constexpr int kAcross = LINES / LANES;       // warps beside each other
+    static constexpr int kGroups = kWarps / kAcross;    // warps that share a line
+    static constexpr int kApart = kGroups * kLanesK;    // of k, from one element of a thread to the next
+    static constexpr int kTurn = kApart * STEPS;        // of k that the block takes at a time
+    static constexpr int kFetched = (M * kTurn - 1) / kThreads + 1;   // elements of the vectors a thread
+    using Meet = Sums<NUMBERS, M, LINES, kGroups>;
+    static_assert(LANES * kLanesK == kWarp && kAcross * LANES == LINES && kGroups * kAcross == kWarps, "lanes and warps share lines and k evenly");
+    static_assert(kTurn <= kMaxOvershoot && LINES <= kMaxOvershoot, "past the end of k and of the lines an index is an int");
+
+    static __device__ __forceinline__ void run(const GemmArgs& args) {
+        __shared__ __align__(16) float panel[kTurn][M];   // the vectors
+        __shared__ typename Meet::Shared sums;
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+        const int first_k = warp / kAcross * kLanesK + (ALONG_K ? lane % kLanesK : lane / LANES);
+        const Place place = Place::of(args, SWAPPED ? args.m : args.n, LINES,
+                                      warp % kAcross * LANES + (ALONG_K ? lane / kLanesK : lane % LANES));
+        const auto thin = thin::ThinOf<Stored>::template of<SWAPPED>(args, place.batch);
+        // A line beyond the last is read as the last one again and not stored.
+        const Stored* line =
+            thin.matrix + min(place.first + place.mine, thin.lines - 1) * thin.line_stride + first_k * thin.matrix_k_stride;
+        const Stored* vectors = thin.vectors;
+        const int64_t apart = kApart * thin.matrix_k_stride;
+        const int k_end = args.k;
+        ptx::wait_for_previous_kernels();   // all before needs the arguments alone
+
+        float sum[M] = {};
+#pragma unroll 1
+        for (int k = 0; k < k_end; k += kTurn) {
+            Stored w[STEPS], x[kFetched];
+#pragma unroll
+            for (int i = 0; i < kFetched; ++i) {
+                const int v = vector_of(i), of_turn = step_of(i);
+                x[i] = ptx::load_or_zero(vectors + v * thin.vector_stride + of_turn * thin.vector_k_stride, v < thin.count && k + of_turn < k_end);
+            }
+            vectors += kTurn * thin.vector_k_stride;
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) {
+                w[s] = ptx::load_or_zero(line, k + first_k + s * kApart < k_end);
+                line += apart;
+            }
+            if (k > 0) __syncthreads();   // the vectors of the turn before are done with
+#pragma unroll
+            for (int i = 0; i < kFetched; ++i) {
+                if (vector_of(i) < M) panel[step_of(i)][vector_of(i)] = Element::load(&x[i]);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) {
+#pragma unroll
+                for (int v = 0; v < M; ++v) sum[v] = fmaf(Element::load(&w[s]), panel[first_k + s * kApart][v], sum[v]);
+            }
+        }
+        ptx::let_next_kernel_start();
+        Meet::gather(sum, ALONG_K ? 1 : LANES, kLanesK, ALONG_K ? lane % kLanesK == 0 : lane < LANES, place.mine, sums[warp / kAcross]);
+        __syncthreads();
+        Meet::template store<SWAPPED>(args, place.batch, place.first, thin.lines, thin.count, sums);
+    }
+
+private:
+    // The vector and the k of the turn that element i of those that this thread fetches belongs to: neighbours fetch neighbours along k.
+    static __device__ __forceinline__ int vector_of(int i) { return (threadIdx.x + i * kThreads) / kTurn; }
+    static __device__ __forceinline__ int step_of(int i) { return (threadIdx.x + i * kThreads) % kTurn; }
+};
+
+// The same of rows of A and columns of B that lie along k and start on 16 bytes; four lines a warp, STEPS times 16 bytes of its line a thread at a
+// time. EARLY: the next kernel may come in when these are asked for, and not when they have arrived: good for one matrix of 16-bit numbers.
+template <typename NUMBERS, int M, int LINES, int STEPS, bool EARLY>
+struct BriefWide {
+    using Element = element::Element<NUMBERS::kType>;
+    using Stored = typename Element::Stored;
+    static constexpr int kElements = Element::kVectorElements;   // of 16 bytes
+    static constexpr int kLanes = 4, kLanesK = kWarp / kLanes;   // lines of a warp beside each other, lanes that share a line
+    static constexpr int kAcross = LINES / kLanes, kGroups = kWarps / kAcross;   // warps beside each other, warps that share a line
+    static constexpr int kApart = kGroups * kLanesK * kElements;   // of k, from 16 bytes of a thread to the next
+    static constexpr int kTurn = kApart * STEPS;
+    using Meet = Sums<NUMBERS, M, LINES, kGroups>;
+    static_assert(kAcross * kLanes == LINES && kGroups * kAcross == kWarps, "warps share lines and k evenly");
+    static_assert(kTurn <= kMaxOvershoot && LINES <= kMaxOvershoot, "past the end of k and of the lines an index is an int");
+    static_assert(kElements <= kLanesK, "each lane of a line has one element of the last k at most");
+
+    static __device__ __forceinline__ void run(const GemmArgs& args) {
+        __shared__ typename Meet::Shared sums;
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, group = warp / kAcross;
+        const int first_k = (group * kLanesK + lane % kLanesK) * kElements;
+        const Place place = Place::of(args, args.n, LINES, warp % kAcross * kLanes + lane / kLanesK);
+        const auto thin = thin::ThinOf<Stored>::template of<false>(args, place.batch);
+        const Stored* const line = thin.matrix + min(place.first + place.mine, thin.lines - 1) * thin.line_stride;
+        const int in_vectors = args.k - args.k % kElements;
+        ptx::wait_for_previous_kernels();   // all before needs the arguments alone
+
+        // Vectors beyond the last are read as the last one again and not stored.
+        const auto vector = [&](int v) { return thin.vectors + min(v, thin.count - 1) * thin.vector_stride; };
+        float sum[M] = {};
+#pragma unroll 1
+        for (int k = first_k; k < in_vectors; k += kTurn) {
+            uint4 w[STEPS], x[STEPS][M];
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) w[s] = ptx::load_or_zeros(line + k + s * kApart, k + s * kApart < in_vectors);
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) {
+#pragma unroll
+                for (int v = 0; v < M; ++v) x[s][v] = ptx::load_or_zeros(vector(v) + k + s * kApart, k + s * kApart < in_vectors);
+            }
+            if (EARLY && k + kTurn >= in_vectors) ptx::let_next_kernel_start();
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) {
+                float of_line[kElements];
+                Element::unpack(w[s], of_line);
+#pragma unroll
+                for (int v = 0; v < M; ++v) {
+                    float of_vector[kElements];
+                    Element::unpack(x[s][v], of_vector);
+#pragma unroll
+                    for (int i = 0; i < kElements; ++i) sum[v] = fmaf(of_line[i], of_vector[i], sum[v]);
+                }
+            }
+        }
+        if (in_vectors < args.k && group == 0) {
+            const int k = in_vectors + lane % kLanesK;
+            const Stored w = ptx::load_or_zero(line + k, k < args.k);
+#pragma unroll
+            for (int v = 0; v < M; ++v) {
+                const Stored x = ptx::load_or_zero(vector(v) + k, k < args.k);
+                sum[v] = fmaf(Element::load(&w), Element::load(&x), sum[v]);
+            }
+        }
+        if (!EARLY) ptx::let_next_kernel_start();
+        Meet::gather(sum, 1, kLanesK, lane % kLanesK == 0, place.mine, sums[group]);
+        __syncthreads();
+        Meet::template store<false>(args, place.batch, place.first, thin.lines, thin.count, sums);
+    }
+};
+
+}  // namespace brief
