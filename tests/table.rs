@@ -52,6 +52,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
+        "gemv_short_n1",
+        "one column past rows of a short k in a large batch, seldom drawn here: NT 120 × 649×1×72 takes 8.1 µs on an H200, 9.7 by the next best",
+    ),
+    (
         "gemv_short_m2",
         "two rows past lines of a short k, seldom drawn here: of 119 products it is the fastest of 8, by up to 39 %",
     ),

@@ -129,7 +129,7 @@ impl Work {
 
     fn work_queue_us(&self, queue: WorkQueue, peak: f64, cost: &KernelCost) -> f64 {
         let waves = f64::from(queue.blocks().div_ceil(self.multiprocessors.max(1)));
-        let strips = f64::from(queue.strips) / f64::from(queue.members);
+        let strips = f64::from(queue.strips.div_ceil(queue.members));
         let strip_us = self.flops / (peak * cost.full) + cost.share_us;
         waves * strips * strip_us + (waves - 1.0) * self.wave_us(cost)
     }

@@ -49,10 +49,12 @@ pub(super) const ROWS: &[KernelSpec] = &[
     brief_rows("brief_dot_1x16",  [1, 16, 128],  8,  ALONG_COLS),
     brief_rows("brief_dot_4x8",   [4, 8, 256],   8,  ALONG_COLS),
     brief_rows("brief_dot_4x32",  [4, 32, 64],   8,  ALONG_COLS),
+    brief_rows("brief_dot_8x32",  [8, 32, 64],   8,  ALONG_COLS),
     brief_cols("brief_dot_4x1",   [4, 1, 512],   8,  ALONG_ROWS),
     brief_cols("brief_dot_16x1",  [16, 1, 128],  8,  ALONG_ROWS),
     brief_cols("brief_dot_8x4",   [8, 4, 256],   8,  ALONG_ROWS),
     brief_cols("brief_dot_32x4",  [32, 4, 64],   8,  ALONG_ROWS),
+    brief_cols("brief_dot_32x8",  [32, 8, 64],   8,  ALONG_ROWS),
 
     // name, [BM, BN, BK], threads that share a line
     brief_wide("brief_wide_1x4",  [1, 4, 512],  64),
