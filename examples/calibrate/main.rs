@@ -113,6 +113,12 @@ impl Arguments {
         contains_one_of(kernel, &self.only)
     }
 
+    /// Whether a shape of this list is not worth measuring: it is to be fitted to, and of the kernels that come near on it `--only` names none.
+    #[cfg(any(feature = "cuda", test))]
+    fn passes_over(&self, list: List, mut kernels: impl Iterator<Item = &'static str>) -> bool {
+        list == List::Fit && !self.only.is_empty() && !kernels.any(|kernel| self.only_names(kernel))
+    }
+
     /// The costs that are fitted to these plans.
     fn fitted(&self, sweep: &Sweep, start: &Costs, recording: &Recording) -> Costs {
         let kernels = |kernel: &str| match self.only.is_empty() {
@@ -553,5 +559,31 @@ mod tests {
             assert!(may_move.into_iter().any(moved), "{options:?}");
             assert_eq!(fitted.shared == costs.shared, shared_held, "{options:?}");
         }
+    }
+
+    #[test]
+    fn shapes_are_passed_over_where_no_kernel_to_fit_comes_near() {
+        let device = DeviceInfo::H200;
+        let costs = Costs::built_in(&device);
+        let [all, thin] =
+            [&["calibrate"] as &[&str], &["calibrate", "--only", "thin_,few_rows"]].map(Arguments::parse_from);
+        let mut seen = [false; 2];
+        for subject in drawn(60, 5, &[], DType::F32).unwrap() {
+            let near: Vec<&'static str> = Plan::candidates(&subject.problem, &device, costs)
+                .map(|plan| plan.kernel.name)
+                .collect();
+            let named = near
+                .iter()
+                .any(|name| name.contains("thin_") || name.contains("few_rows"));
+            seen[usize::from(named)] = true;
+            for list in [List::Fit, List::HeldOut, List::Grid] {
+                assert!(!all.passes_over(list, near.iter().copied()));
+                assert_eq!(
+                    thin.passes_over(list, near.iter().copied()),
+                    list == List::Fit && !named
+                );
+            }
+        }
+        assert_eq!(seen, [true; 2], "shapes of both kinds");
     }
 }

@@ -134,8 +134,7 @@ pub fn record(arguments: &Arguments) -> Result<Recording> {
                     subject.name
                 ));
                 let plans = to_measure(&room, subject, &costs, within, arguments)?;
-                let passed_over = list == List::Fit && !arguments.only.is_empty();
-                if passed_over && !plans.iter().any(|plan| arguments.only_names(plan.kernel.name)) {
+                if arguments.passes_over(list, plans.iter().map(|plan| plan.kernel.name)) {
                     continue;
                 }
                 let plans = measure(&room, subject, &plans).with_context(|| subject.name.clone())?;
