@@ -56,6 +56,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "one column past rows of a short k in a large batch, seldom drawn here: NT 120 × 649×1×72 takes 8.1 µs on an H200, 9.7 by the next best",
     ),
     (
+        "brief_bf16_4x32",
+        "up to four rows past small matrices, seldom drawn here: of 674 products it is the fastest of 27, by up to 25 %",
+    ),
+    (
         "gemv_short_m2",
         "two rows past lines of a short k, seldom drawn here: of 119 products it is the fastest of 8, by up to 39 %",
     ),

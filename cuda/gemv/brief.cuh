@@ -76,14 +76,14 @@ struct Sums {
     }
 };
 
-// Where a block works, and a thread of it: the matrix, its first line, and this thread's line of the block.
+// Where a block works: the matrix of the batch, and the first of its lines.
 struct Place {
-    int batch, first, mine;
+    int batch, first;
 
-    static __device__ __forceinline__ Place of(const GemmArgs& args, int line_count, int lines, int mine) {
+    static __device__ __forceinline__ Place of(const GemmArgs& args, int line_count, int lines) {
         const int blocks = (line_count - 1) / lines + 1;   // of a matrix
         const int unit = static_cast<int>(blockIdx.x), batch = blocks == 1 ? unit : args.batch == 1 ? 0 : unit / blocks;
-        return {batch, (unit - batch * blocks) * lines, mine};
+        return {batch, (unit - batch * blocks) * lines};
     }
 };
 
@@ -109,12 +109,12 @@ struct Brief {
         __shared__ typename Meet::Shared sums;
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
         const int first_k = warp / kAcross * kLanesK + (ALONG_K ? lane % kLanesK : lane / LANES);
-        const Place place = Place::of(args, SWAPPED ? args.m : args.n, LINES,
-                                      warp % kAcross * LANES + (ALONG_K ? lane / kLanesK : lane % LANES));
+        const int mine = warp % kAcross * LANES + (ALONG_K ? lane / kLanesK : lane % LANES);   // this thread's line of the block
+        const Place place = Place::of(args, SWAPPED ? args.m : args.n, LINES);
         const auto thin = thin::ThinOf<Stored>::template of<SWAPPED>(args, place.batch);
         // A line beyond the last is read as the last one again and not stored.
         const Stored* line =
-            thin.matrix + min(place.first + place.mine, thin.lines - 1) * thin.line_stride + first_k * thin.matrix_k_stride;
+            thin.matrix + min(place.first + mine, thin.lines - 1) * thin.line_stride + first_k * thin.matrix_k_stride;
         const Stored* vectors = thin.vectors;
         const int64_t apart = kApart * thin.matrix_k_stride;
         const int k_end = args.k;
@@ -148,7 +148,7 @@ struct Brief {
             }
         }
         ptx::let_next_kernel_start();
-        Meet::gather(sum, ALONG_K ? 1 : LANES, kLanesK, ALONG_K ? lane % kLanesK == 0 : lane < LANES, place.mine, sums[warp / kAcross]);
+        Meet::gather(sum, ALONG_K ? 1 : LANES, kLanesK, ALONG_K ? lane % kLanesK == 0 : lane < LANES, mine, sums[warp / kAcross]);
         __syncthreads();
         Meet::template store<SWAPPED>(args, place.batch, place.first, thin.lines, thin.count, sums);
     }
@@ -179,9 +179,10 @@ struct BriefWide {
         __shared__ typename Meet::Shared sums;
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, group = warp / kAcross;
         const int first_k = (group * kLanesK + lane % kLanesK) * kElements;
-        const Place place = Place::of(args, args.n, LINES, warp % kAcross * kLanes + lane / kLanesK);
+        const int mine = warp % kAcross * kLanes + lane / kLanesK;   // this thread's line of the block
+        const Place place = Place::of(args, args.n, LINES);
         const auto thin = thin::ThinOf<Stored>::template of<false>(args, place.batch);
-        const Stored* const line = thin.matrix + min(place.first + place.mine, thin.lines - 1) * thin.line_stride;
+        const Stored* const line = thin.matrix + min(place.first + mine, thin.lines - 1) * thin.line_stride;
         const int in_vectors = args.k - args.k % kElements;
         ptx::wait_for_previous_kernels();   // all before needs the arguments alone
 
@@ -222,7 +223,7 @@ struct BriefWide {
             }
         }
         if (!EARLY) ptx::let_next_kernel_start();
-        Meet::gather(sum, 1, kLanesK, lane % kLanesK == 0, place.mine, sums[group]);
+        Meet::gather(sum, 1, kLanesK, lane % kLanesK == 0, mine, sums[group]);
         __syncthreads();
         Meet::template store<false>(args, place.batch, place.first, thin.lines, thin.count, sums);
     }

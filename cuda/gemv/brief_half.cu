@@ -1,7 +1,7 @@
 // Few rows past lines of small matrices of 16-bit numbers: brief.cuh. By multiply-adds, for a tensor core would multiply zeros.
 //
 // H200, BF16, stand-alone, µs, matrices cold, launched one after the other: floor (bytes ÷ 4.8 TB/s), gemv_half, gemv_short_half, this.
-//   NT  1 × 1×768×768    0.25   2.6          2.2         NT  32 × 1×128×128   0.22   2.7   2.7   2.2
+//   NT  1 × 1×768×768    0.25   2.6          2.2         NT  32 × 1×128×128   0.22   2.7   3.0   2.3
 //   NT  1 × 1×3072×768   0.98   3.6          3.3         NT 320 × 1×48×256    1.64         4.9   3.9
 //   NT 12 × 1×197×64     0.06   2.6   2.7    2.0         NT  12 × 4×200×64    0.06   2.6   2.8   2.2
 #include "../epilogue/half.cuh"

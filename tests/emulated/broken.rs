@@ -166,8 +166,8 @@ const FAMILIES: [Family; 41] = [
             "brief_axpy_32x8",
             "brief_dot_4x8",
             "brief_dot_16x1",
-            "brief_wide_1x16",
-            "brief_wide_8x32",
+            "brief_wide_1x32",
+            "brief_wide_4x16",
         ],
     ),
     (

@@ -299,6 +299,37 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_a_work_queue_take_whole_strips() {
+        let mut rng = StdRng::seed_from_u64(12);
+        let device = DeviceInfo::H200;
+        let costs = Costs::built_in(&device);
+        let mut ragged = 0;
+        for _ in 0..2000 {
+            let mut problem = GemmProblem::row_major(
+                rng.random_range(1..=16),
+                rng.random_range(1..=20_000),
+                rng.random_range(1..=9_000),
+            );
+            problem.b = OperandLayout::col_major(problem.k);
+            let Ok(problem) = problem.folded() else { continue };
+            for plan in Plan::candidates(&problem, &device, costs) {
+                let work = plan.work(&device);
+                let Cut::WorkQueue(queue) = work.cut else { continue };
+                let Some(cost) = costs.of(plan.kernel) else {
+                    panic!("a candidate without costs: {plan}");
+                };
+                let us = |strips: u32| work.work_queue_us(WorkQueue { strips, ..queue }, work.peak, cost);
+                let rounds = queue.strips.div_ceil(queue.members);
+                ragged += u32::from(rounds * queue.members != queue.strips);
+                // The busiest block has as many strips as if all had.
+                assert_eq!(us(queue.strips), us(rounds * queue.members), "{plan}");
+                assert!(us(queue.strips) < us(rounds * queue.members + 1), "{plan}");
+            }
+        }
+        assert!(ragged > 100, "{ragged} queues with blocks that have a strip less");
+    }
+
+    #[test]
     fn what_sticks_out_is_a_part_and_costs_time() {
         let mut rng = StdRng::seed_from_u64(11);
         for device in [DeviceInfo::A100, DeviceInfo::H200] {

@@ -58,10 +58,8 @@ pub(super) const ROWS: &[KernelSpec] = &[
 
     // name, [BM, BN, BK], threads that share a line
     brief_wide("brief_wide_1x4",  [1, 4, 512],  64),
-    brief_wide("brief_wide_1x16", [1, 16, 128], 16),
     brief_wide("brief_wide_1x32", [1, 32, 64],  8),
     brief_wide("brief_wide_4x16", [4, 16, 64],  16),
-    brief_wide("brief_wide_8x32", [8, 32, 32],  8),
 
     // name, [BM, BN], warps
     axpy_rows("gemv_axpy_m1",     [1, 32],  16),
