@@ -238,6 +238,15 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        made_by: "BRIEF_LINES(NAME, M, LINES, STEPS, SWAPPED)",
+        of: "void",
+        says: &[
+            ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "STEPS"), ("threads", "LINES"),
+            ("partial_sums", "1"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "false"),
+            ("b_along_k", "false"),
+        ],
+    },
+    Family {
         made_by: "BRIEF_WIDE(NAME, M, LINES, STEPS)",
         of: "brief::BriefWide<brief::Floats, M, LINES, STEPS, false>",
         says: BRIEF_WIDE,

@@ -60,6 +60,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "up to four rows past small matrices, seldom drawn here: of 674 products it is the fastest of 27, by up to 25 %",
     ),
     (
+        "brief_wide_1x32",
+        "one row past lines of a short k in a large batch, seldom drawn here: of 382 products it is the fastest of 25, by up to 56 %",
+    ),
+    (
         "gemv_short_m2",
         "two rows past lines of a short k, seldom drawn here: of 119 products it is the fastest of 8, by up to 39 %",
     ),

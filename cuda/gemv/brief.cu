@@ -29,6 +29,13 @@ struct Floats {
 #define BRIEF_AXPY_COLS(NAME, ...) BRIEF(NAME, __VA_ARGS__, true, false)
 #define BRIEF_DOT_ROWS(NAME, ...) BRIEF(NAME, __VA_ARGS__, false, true)
 #define BRIEF_DOT_COLS(NAME, ...) BRIEF(NAME, __VA_ARGS__, true, true)
+// NAME, vectors at most, lines of a block, elements of a line and of each vector that a thread asks for at once.
+#define BRIEF_LINES(NAME, M, LINES, STEPS, SWAPPED)                                                                  \
+    extern "C" __global__ void __launch_bounds__(LINES) NAME(const __grid_constant__ GemmArgs args) {                \
+        brief::BriefLines<brief::Floats, M, LINES, STEPS, SWAPPED>::run(args);                                       \
+    }
+#define BRIEF_LINES_ROWS(NAME, ...) BRIEF_LINES(NAME, __VA_ARGS__, false)
+#define BRIEF_LINES_COLS(NAME, ...) BRIEF_LINES(NAME, __VA_ARGS__, true)
 // NAME, vectors at most, lines of a block, times 16 bytes that a thread asks for at once.
 #define BRIEF_WIDE(NAME, M, LINES, STEPS)                                                                            \
     extern "C" __global__ void __launch_bounds__(brief::kThreads) NAME(const __grid_constant__ GemmArgs args) {      \
@@ -51,7 +58,7 @@ BRIEF_DOT_ROWS(brief_dot_1x4, 1, 4, 4, 8)
 BRIEF_DOT_ROWS(brief_dot_1x16, 1, 16, 4, 8)
 BRIEF_DOT_ROWS(brief_dot_4x8, 4, 8, 4, 8)
 BRIEF_DOT_ROWS(brief_dot_4x32, 4, 32, 4, 8)
-BRIEF_DOT_ROWS(brief_dot_8x32, 8, 32, 4, 8)
+BRIEF_DOT_ROWS(brief_dot_8x8, 8, 8, 4, 4)
 BRIEF_DOT_COLS(brief_dot_4x1, 1, 4, 4, 8)
 BRIEF_DOT_COLS(brief_dot_16x1, 1, 16, 4, 8)
 BRIEF_DOT_COLS(brief_dot_8x4, 4, 8, 4, 8)
@@ -60,3 +67,10 @@ BRIEF_DOT_COLS(brief_dot_32x8, 8, 32, 4, 8)
 BRIEF_WIDE(brief_wide_1x4, 1, 4, 2)
 BRIEF_WIDE(brief_wide_1x32, 1, 32, 2)
 BRIEF_WIDE(brief_wide_4x16, 4, 16, 1)
+BRIEF_LINES_ROWS(brief_lines_1x64, 1, 64, 8)
+BRIEF_LINES_ROWS(brief_lines_1x128, 1, 128, 8)
+BRIEF_LINES_ROWS(brief_lines_4x64, 4, 64, 4)
+BRIEF_LINES_ROWS(brief_lines_4x128, 4, 128, 4)
+BRIEF_LINES_COLS(brief_lines_128x1, 1, 128, 8)
+BRIEF_LINES_COLS(brief_lines_64x4, 4, 64, 4)
+BRIEF_LINES_COLS(brief_lines_128x4, 4, 128, 4)

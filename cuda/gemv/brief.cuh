@@ -18,6 +18,9 @@
 // Blocks of few lines are for few matrices: more of them, each with more of k under way. Blocks of many lines are for many matrices. Sums are
 // always added in the same order: a thread's own along k, then lanes, then warps.
 //
+// Where k is so short that lanes would have nothing to share, a thread takes a line with all of its k, and the vectors out of the L1 (BriefLines):
+// nothing meets in shared memory, and it is the same to it how the matrix lies.
+//
 // Where both operands lie along k and start on 16 bytes, a thread reads as much at a time (BriefWide): a quarter of the instructions, or an eighth,
 // and it reads the vectors by itself, out of the L1.
 #pragma once
@@ -31,11 +34,30 @@ namespace brief {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 
+// Whether nothing but α is applied to the sums.
+__device__ __forceinline__ bool is_bare(const GemmArgs& args) {
+    return args.alpha_at == nullptr && args.beta_at == nullptr && args.beta == 0.0f && args.bias == nullptr && args.residual.data == nullptr &&
+           args.activation == kIdentity && args.d_type == args.a_type;
+}
+
+// Stores the sum of a line and a vector; where that is bare, without the epilogue's code.
+template <typename NUMBERS, bool SWAPPED>
+__device__ __forceinline__ void store_sum(const GemmArgs& args, bool bare, int batch, int vector, int line, float sum) {
+    using Element = element::Element<NUMBERS::kType>;
+    using Stored = typename Element::Stored;
+    const int row = SWAPPED ? line : vector, col = SWAPPED ? vector : line;
+    if (bare) {
+        Stored* const d = static_cast<Stored*>(args.d.data) + batch_offset(args, args.d, batch);
+        const float number[1] = {args.alpha * sum};
+        Element::store(d + row * args.d.row_stride + col, number);
+    } else {
+        NUMBERS::store(args, batch, row, col, sum);
+    }
+}
+
 // Sums of M vectors and LINES lines, of which GROUPS warps have a part each: sums[group][vector · LINES + line].
 template <typename NUMBERS, int M, int LINES, int GROUPS>
 struct Sums {
-    using Element = element::Element<NUMBERS::kType>;
-    using Stored = typename Element::Stored;
     static constexpr int kSums = M * LINES;
     using Shared = float[GROUPS][kSums];
 
@@ -55,8 +77,7 @@ struct Sums {
     // Adds those of all groups, and stores those of `lines` lines from `first` on and of `count` vectors.
     template <bool SWAPPED>
     static __device__ __forceinline__ void store(const GemmArgs& args, int batch, int first, int lines, int count, const Shared& sums) {
-        const bool bare = args.alpha_at == nullptr && args.beta_at == nullptr && args.beta == 0.0f && args.bias == nullptr &&
-                          args.residual.data == nullptr && args.activation == kIdentity && args.d_type == args.a_type;
+        const bool bare = is_bare(args);
 #pragma unroll 1
         for (int at = threadIdx.x; at < kSums; at += kThreads) {
             float total = 0.0f;
@@ -64,14 +85,7 @@ struct Sums {
             for (int group = 0; group < GROUPS; ++group) total += sums[group][at];
             const int vector = at / LINES, line = first + at % LINES;
             if (vector >= count || line >= lines) continue;
-            const int row = SWAPPED ? line : vector, col = SWAPPED ? vector : line;
-            if (bare) {
-                Stored* const d = static_cast<Stored*>(args.d.data) + batch_offset(args, args.d, batch);
-                const float number[1] = {args.alpha * total};
-                Element::store(d + row * args.d.row_stride + col, number);
-            } else {
-                NUMBERS::store(args, batch, row, col, total);
-            }
+            store_sum<NUMBERS, SWAPPED>(args, bare, batch, vector, line, total);
         }
     }
 };
@@ -99,7 +113,9 @@ struct Brief {
     static constexpr int kGroups = kWarps / kAcross;    // warps that share a line
     static constexpr int kApart = kGroups * kLanesK;    // of k, from one element of a thread to the next
     static constexpr int kTurn = kApart * STEPS;        // of k that the block takes at a time
-    static constexpr int kFetched = (M * kTurn - 1) / kThreads + 1;   // elements of the vectors a thread
+    // Of the vectors a thread fetches so many at one k, and writes them at once: four, where at least half of the threads get some.
+    static constexpr int kPiece = M % kVector == 0 && M / kVector * kTurn >= kThreads / 2 ? kVector : 1;
+    static constexpr int kPieces = M / kPiece * kTurn, kFetched = (kPieces - 1) / kThreads + 1;   // of the block, of a thread
     using Meet = Sums<NUMBERS, M, LINES, kGroups>;
     static_assert(LANES * kLanesK == kWarp && kAcross * LANES == LINES && kGroups * kAcross == kWarps, "lanes and warps share lines and k evenly");
     static_assert(kTurn <= kMaxOvershoot && LINES <= kMaxOvershoot, "past the end of k and of the lines an index is an int");
@@ -123,11 +139,14 @@ struct Brief {
         float sum[M] = {};
 #pragma unroll 1
         for (int k = 0; k < k_end; k += kTurn) {
-            Stored w[STEPS], x[kFetched];
+            Stored w[STEPS], x[kFetched][kPiece];
 #pragma unroll
             for (int i = 0; i < kFetched; ++i) {
-                const int v = vector_of(i), of_turn = step_of(i);
-                x[i] = ptx::load_or_zero(vectors + v * thin.vector_stride + of_turn * thin.vector_k_stride, v < thin.count && k + of_turn < k_end);
+                const Stored* const at = vectors + vector_of(i) * thin.vector_stride + step_of(i) * thin.vector_k_stride;
+                const bool inside = k + step_of(i) < k_end;
+#pragma unroll
+                for (int p = 0; p < kPiece; ++p)
+                    x[i][p] = ptx::load_or_zero(at + p * thin.vector_stride, inside && vector_of(i) + p < thin.count);
             }
             vectors += kTurn * thin.vector_k_stride;
 #pragma unroll
@@ -138,7 +157,15 @@ struct Brief {
             if (k > 0) __syncthreads();   // the vectors of the turn before are done with
 #pragma unroll
             for (int i = 0; i < kFetched; ++i) {
-                if (vector_of(i) < M) panel[step_of(i)][vector_of(i)] = Element::load(&x[i]);
+                if (vector_of(i) >= M) continue;
+                float* const at = &panel[step_of(i)][vector_of(i)];
+                if constexpr (kPiece == kVector) {
+                    const Stored(&four)[kVector] = x[i];
+                    *reinterpret_cast<float4*>(at) =
+                        make_float4(Element::load(&four[0]), Element::load(&four[1]), Element::load(&four[2]), Element::load(&four[3]));
+                } else {
+                    *at = Element::load(&x[i][0]);
+                }
             }
             __syncthreads();
 #pragma unroll
@@ -154,8 +181,8 @@ struct Brief {
     }
 
 private:
-    // The vector and the k of the turn that element i of those that this thread fetches belongs to: neighbours fetch neighbours along k.
-    static __device__ __forceinline__ int vector_of(int i) { return (threadIdx.x + i * kThreads) / kTurn; }
+    // The first vector and the k of the turn that piece i of those that this thread fetches belongs to: neighbours fetch neighbours along k.
+    static __device__ __forceinline__ int vector_of(int i) { return (threadIdx.x + i * kThreads) / kTurn * kPiece; }
     static __device__ __forceinline__ int step_of(int i) { return (threadIdx.x + i * kThreads) % kTurn; }
 };
 
@@ -226,6 +253,52 @@ struct BriefWide {
         Meet::gather(sum, 1, kLanesK, lane % kLanesK == 0, mine, sums[group]);
         __syncthreads();
         Meet::template store<false>(args, place.batch, place.first, thin.lines, thin.count, sums);
+    }
+};
+
+// The same for a short k: a thread has a line, and asks for STEPS of k of it and of the vectors at a time. The latter are the same to a whole warp.
+template <typename NUMBERS, int M, int LINES, int STEPS, bool SWAPPED>
+struct BriefLines {
+    using Element = element::Element<NUMBERS::kType>;
+    using Stored = typename Element::Stored;
+    static_assert(LINES % kWarp == 0, "a block has whole warps");
+    static_assert(LINES <= kMaxOvershoot && STEPS <= kMaxOvershoot, "past the end of the lines and of k an index is an int");
+
+    static __device__ __forceinline__ void run(const GemmArgs& args) {
+        const Place place = Place::of(args, SWAPPED ? args.m : args.n, LINES);
+        const auto thin = thin::ThinOf<Stored>::template of<SWAPPED>(args, place.batch);
+        const int mine = place.first + static_cast<int>(threadIdx.x);
+        const Stored* line = thin.matrix + min(mine, thin.lines - 1) * thin.line_stride;
+        const Stored* vectors = thin.vectors;
+        const bool bare = is_bare(args);
+        ptx::wait_for_previous_kernels();   // all before needs the arguments alone
+
+        float sum[M] = {};
+#pragma unroll 1
+        for (int k = 0; k < args.k; k += STEPS) {
+            Stored w[STEPS], x[STEPS][M];
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) {
+                const bool inside = k + s < args.k;
+                w[s] = ptx::load_or_zero(line + s * thin.matrix_k_stride, inside);
+#pragma unroll
+                for (int v = 0; v < M; ++v)
+                    x[s][v] = ptx::load_or_zero(vectors + s * thin.vector_k_stride + v * thin.vector_stride, inside && v < thin.count);
+            }
+            line += STEPS * thin.matrix_k_stride;
+            vectors += STEPS * thin.vector_k_stride;
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) {
+#pragma unroll
+                for (int v = 0; v < M; ++v) sum[v] = fmaf(Element::load(&w[s]), Element::load(&x[s][v]), sum[v]);
+            }
+        }
+        ptx::let_next_kernel_start();
+        if (mine >= thin.lines) return;
+#pragma unroll
+        for (int v = 0; v < M; ++v) {
+            if (v < thin.count) store_sum<NUMBERS, SWAPPED>(args, bare, place.batch, v, mine, sum[v]);
+        }
     }
 };
 

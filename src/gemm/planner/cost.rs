@@ -22,9 +22,9 @@ impl Work {
         let longest = blocks.us.max(memory_us).max(l2_us);
         let product_us = longest + shared.exposed * (blocks.us + memory_us + l2_us - longest);
         // What a kernel reaches where the L2 holds its operands can be more than memory delivers.
-        let product_us = product_us.max(shared.memory_start_us + self.beyond_l2_us);
+        let product_us = product_us.max(self.memory_start_us(cost, shared) + self.beyond_l2_us);
         let launch_us = match self.starts_early {
-            true => shared.early_launch_us,
+            true => cost.start * shared.early_launch_us,
             false => shared.launch_us,
         };
         let pairs_us = if self.pairs { shared.pairs_us } else { 0.0 };
@@ -46,6 +46,14 @@ impl Work {
             .map(|moved| moved.us(&shared.repack))
             .sum();
         launch_us + queue_us + split_us + parallel_us + pairs_us + exchange_us + product_us + repacks_us
+    }
+
+    /// The time until memory delivers at its full rate, in µs.
+    fn memory_start_us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
+        match self.starts_early {
+            true => cost.start * shared.memory_start_us,
+            false => shared.memory_start_us,
+        }
     }
 
     /// Blocks of a cluster that cuts k; 1: none does.
@@ -184,7 +192,7 @@ impl Work {
 
     fn memory_time_us(&self, cost: &KernelCost, shared: &SharedCosts) -> f64 {
         let bandwidth = cost.bandwidth / (1.0 + cost.edges * self.outside);
-        shared.memory_start_us
+        self.memory_start_us(cost, shared)
             + (self.memory_us * (1.0 + shared.uneven * self.uneven)
                 + shared.off_sectors * self.off_sectors_us
                 + shared.far * self.far_us)

@@ -79,6 +79,15 @@ pub struct KernelCost {
     /// How time goes up between one block of a multiprocessor and all that fit: with this power of the part of the blocks. Below 1 it is the
     /// second block that takes most.
     pub curve: f64,
+    /// What it takes of a launch and of the time until memory delivers, as a part, where kernels get ready while the one before ends: less
+    /// where it lets the next one in as soon as its loads have arrived.
+    #[serde(default = "whole")]
+    pub start: f64,
+}
+
+/// All of it.
+const fn whole() -> f64 {
+    1.0
 }
 
 impl KernelCost {
@@ -105,6 +114,7 @@ impl KernelCost {
         slice_us: 0.0,
         flow: 0.0,
         curve: 1.0,
+        start: 1.0,
     };
 }
 
@@ -402,6 +412,7 @@ impl Costs {
             check(kernel, "slice_us", cost.slice_us, 0.0, LONGEST)?;
             check(kernel, "flow", cost.flow, 0.0, 1.0)?;
             check(kernel, "curve", cost.curve, 1e-3, 100.0)?;
+            check(kernel, "start", cost.start, 1e-3, 100.0)?;
         }
         for (of, shared) in [
             ("kernels for 32 bits", &self.shared),

@@ -664,6 +664,45 @@ pub(super) const fn brief_cols(name: &'static str, block: [u32; 3], steps: u32, 
     }
 }
 
+/// The longest k of a line that a single thread takes.
+const BRIEF_LINE_K: u32 = 128;
+
+/// At most BM rows of A past lines of B, of which each has a thread that takes BK of k in a turn. Tile `[BM, BN, BK]`.
+pub(super) const fn brief_lines_rows(name: &'static str, block: [u32; 3]) -> KernelSpec {
+    let [bm, bn, _] = block;
+    KernelSpec {
+        needs: Needs {
+            max_m: bm,
+            max_k: BRIEF_LINE_K,
+            ..Needs::ANY
+        },
+        ..brief_lines(name, block, bn)
+    }
+}
+
+/// At most BN columns of B past rows of A, of which each has a thread that takes BK of k in a turn. Tile `[BM, BN, BK]`.
+pub(super) const fn brief_lines_cols(name: &'static str, block: [u32; 3]) -> KernelSpec {
+    let [bm, bn, _] = block;
+    KernelSpec {
+        needs: Needs {
+            max_n: bn,
+            max_k: BRIEF_LINE_K,
+            ..Needs::ANY
+        },
+        ..brief_lines(name, block, bm)
+    }
+}
+
+const fn brief_lines(name: &'static str, block: [u32; 3], lines: u32) -> KernelSpec {
+    KernelSpec {
+        file: "gemv/brief",
+        summary: "few rows or columns past matrices with a short k, any layout",
+        tile: tile(block, NO_WARPS, NO_THREADS, 1),
+        partial_sums: 1,
+        ..gemv(name, [block[0], block[1]], lines / derived::WARP)
+    }
+}
+
 /// Both operands lie along k and start on 16 bytes, which a thread reads at a time; at most BM rows of A. Tile `[BM, BN, BK]`, then threads that
 /// share a line of B.
 pub(super) const fn brief_wide(name: &'static str, block: [u32; 3], threads: u32) -> KernelSpec {

@@ -1,7 +1,10 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{at_once, axpy_cols, axpy_rows, brief_cols, brief_rows, brief_wide, ALONG_COLS, ALONG_ROWS};
+use super::families::{
+    at_once, axpy_cols, axpy_rows, brief_cols, brief_lines_cols, brief_lines_rows, brief_rows, brief_wide, ALONG_COLS,
+    ALONG_ROWS,
+};
 use super::families::{dot_cols, dot_rows, fused, short_cols, short_rows, stream};
 use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows, thin_run};
 use crate::gemm::operands::DType::F32;
@@ -49,12 +52,21 @@ pub(super) const ROWS: &[KernelSpec] = &[
     brief_rows("brief_dot_1x16",  [1, 16, 128],  8,  ALONG_COLS),
     brief_rows("brief_dot_4x8",   [4, 8, 256],   8,  ALONG_COLS),
     brief_rows("brief_dot_4x32",  [4, 32, 64],   8,  ALONG_COLS),
-    brief_rows("brief_dot_8x32",  [8, 32, 64],   8,  ALONG_COLS),
+    brief_rows("brief_dot_8x8",   [8, 8, 128],   4,  ALONG_COLS),
     brief_cols("brief_dot_4x1",   [4, 1, 512],   8,  ALONG_ROWS),
     brief_cols("brief_dot_16x1",  [16, 1, 128],  8,  ALONG_ROWS),
     brief_cols("brief_dot_8x4",   [8, 4, 256],   8,  ALONG_ROWS),
     brief_cols("brief_dot_32x4",  [32, 4, 64],   8,  ALONG_ROWS),
     brief_cols("brief_dot_32x8",  [32, 8, 64],   8,  ALONG_ROWS),
+
+    // name, [BM, BN, BK]
+    brief_lines_rows("brief_lines_1x64",  [1, 64, 8]),
+    brief_lines_rows("brief_lines_1x128", [1, 128, 8]),
+    brief_lines_rows("brief_lines_4x64",  [4, 64, 4]),
+    brief_lines_rows("brief_lines_4x128", [4, 128, 4]),
+    brief_lines_cols("brief_lines_128x1", [128, 1, 8]),
+    brief_lines_cols("brief_lines_64x4",  [64, 4, 4]),
+    brief_lines_cols("brief_lines_128x4", [128, 4, 4]),
 
     // name, [BM, BN, BK], threads that share a line
     brief_wide("brief_wide_1x4",  [1, 4, 512],  64),

@@ -82,6 +82,7 @@ pub static OF_KERNELS: &[Term<KernelCost>] = &[
     of_kernel(|cost| &mut cost.share_us, MORE).from(0.2),
     of_kernel(|cost| &mut cost.slice_us, MORE).from(0.02),
     of_kernel(|cost| &mut cost.flow, (0.02, 1.0)).from(0.3),
+    of_kernel(|cost| &mut cost.start, (0.2, 1.0)),
 ];
 
 /// Of kernels of which a multiprocessor holds several blocks.
