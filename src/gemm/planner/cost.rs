@@ -338,6 +338,44 @@ mod tests {
     }
 
     #[test]
+    fn what_a_kernel_takes_of_a_launch_counts_where_it_starts_early() {
+        let mut rng = StdRng::seed_from_u64(13);
+        let (mut early, mut late) = (0, 0);
+        for device in [DeviceInfo::A100, DeviceInfo::H200] {
+            let costs = Costs::built_in(&device);
+            for _ in 0..200 {
+                let Ok(problem) = drawn(&mut rng).folded() else {
+                    continue;
+                };
+                for plan in Plan::candidates(&problem, &device, costs) {
+                    let (Some(&cost), &shared) = (costs.of(plan.kernel), costs.shared_of(problem.dtype())) else {
+                        panic!("a candidate without costs: {plan}");
+                    };
+                    let work = plan.work(&device);
+                    let us = |start: f64| work.us(&KernelCost { start, ..cost }, &shared);
+                    let (least, part, whole) = (us(0.0), us(rng.random_range(0.1..0.9)), us(1.0));
+                    match work.starts_early {
+                        // The launch counts in full; until memory delivers, something else may take as long.
+                        true => {
+                            assert!(least < part && part < whole, "{plan}");
+                            assert!(whole - least >= shared.early_launch_us * (1.0 - 1e-9), "{plan}");
+                            early += 1;
+                        }
+                        false => {
+                            assert!(least == whole && part == whole, "{plan}");
+                            late += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(
+            early > 100 && late > 100,
+            "{early} that start early, {late} that do not"
+        );
+    }
+
+    #[test]
     fn what_sticks_out_is_a_part_and_costs_time() {
         let mut rng = StdRng::seed_from_u64(11);
         for device in [DeviceInfo::A100, DeviceInfo::H200] {
@@ -365,7 +403,7 @@ mod tests {
                         panic!("a candidate without costs: {plan}");
                     };
                     let us = work.us(&cost, &shared);
-                    let mut dearer = [cost; 9];
+                    let mut dearer = [cost; 10];
                     dearer[0].edges += 1.0;
                     dearer[1].crowd += 1.0;
                     dearer[2].other_order += 1.0;
@@ -375,6 +413,7 @@ mod tests {
                     dearer[6].share_us += 1.0;
                     dearer[7].slice_us += 1.0;
                     dearer[8].other_order_us += 1.0;
+                    dearer[9].start += 1.0;
                     for dear in dearer {
                         assert!(work.us(&dear, &shared) >= us, "{plan}");
                     }

@@ -664,42 +664,30 @@ pub(super) const fn brief_cols(name: &'static str, block: [u32; 3], steps: u32, 
     }
 }
 
-/// The longest k of a line that a single thread takes.
-const BRIEF_LINE_K: u32 = 128;
-
 /// At most BM rows of A past lines of B, of which each has a thread that takes BK of k in a turn. Tile `[BM, BN, BK]`.
 pub(super) const fn brief_lines_rows(name: &'static str, block: [u32; 3]) -> KernelSpec {
-    let [bm, bn, _] = block;
-    KernelSpec {
-        needs: Needs {
-            max_m: bm,
-            max_k: BRIEF_LINE_K,
-            ..Needs::ANY
-        },
-        ..brief_lines(name, block, bn)
-    }
+    let [_, bn, bk] = block;
+    brief_lines(brief_rows(name, block, bk, Needs::ANY.b), bn)
 }
 
 /// At most BN columns of B past rows of A, of which each has a thread that takes BK of k in a turn. Tile `[BM, BN, BK]`.
 pub(super) const fn brief_lines_cols(name: &'static str, block: [u32; 3]) -> KernelSpec {
-    let [bm, bn, _] = block;
-    KernelSpec {
-        needs: Needs {
-            max_n: bn,
-            max_k: BRIEF_LINE_K,
-            ..Needs::ANY
-        },
-        ..brief_lines(name, block, bm)
-    }
+    let [bm, _, bk] = block;
+    brief_lines(brief_cols(name, block, bk, Needs::ANY.a), bm)
 }
 
-const fn brief_lines(name: &'static str, block: [u32; 3], lines: u32) -> KernelSpec {
+/// This kernel with a thread for each line of a block.
+const fn brief_lines(of: KernelSpec, lines: u32) -> KernelSpec {
+    /// Of a line that a single thread takes.
+    const LONGEST_K: u32 = 128;
     KernelSpec {
-        file: "gemv/brief",
         summary: "few rows or columns past matrices with a short k, any layout",
-        tile: tile(block, NO_WARPS, NO_THREADS, 1),
-        partial_sums: 1,
-        ..gemv(name, [block[0], block[1]], lines / derived::WARP)
+        threads: lines,
+        needs: Needs {
+            max_k: LONGEST_K,
+            ..of.needs
+        },
+        ..of
     }
 }
 
