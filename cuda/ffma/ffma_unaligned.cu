@@ -351,6 +351,7 @@ private:
 
 FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x96, 4, 64, 96, 16, 16, 96, 4, 12, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_64x128_short_k, 4, 64, 128, 16, 32, 64, 8, 8, 3, true, 1)
 FFMA_UNALIGNED(ffma_unaligned_128x64_short_k, 4, 128, 64, 16, 64, 32, 8, 8, 3, true, 1)
 FFMA_UNALIGNED(ffma_unaligned_64x64, 6, 64, 64, 16, 32, 32, 4, 8, 3, false, 1)

@@ -39,6 +39,10 @@
 // that there is one copy of its code: 128 copies took longer to fetch than to execute. An epilogue that is nothing but α is the first
 // thing behind the main loop, for the same reason.
 //
+// Where a block has several tiles, consumers do not work out where each of them lies: seven divisions took longer than to store it. The producer,
+// which is ahead and has to know, leaves the place in shared memory before it asks for the tile's first stage. A tile's first multiplication
+// starts from zero by itself, so no registers are cleared.
+//
 // In 2-CTA clusters, which have several tiles each, a tile whose epilogue is nothing but α is stored while the next one is multiplied: at its
 // end sums are only rounded, to half as many registers, and a box of them goes out behind each of the next tile's first stages.
 //
@@ -97,10 +101,19 @@ constexpr int kOtherRegisters = 32;          // of a consumer beside its sums: a
 constexpr int kStartBarrier = 1;
 constexpr int kLeftBarrier = 2;              // all consumers have written the piece that they leave behind
 constexpr int kStagingBuffers = 2;           // of a warp
+constexpr int kPlaces = 16;                  // that a block remembers
 // TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
 constexpr int kWholeRows = 8;
+constexpr int kSector = 32;                  // bytes that the L2 keeps together
 constexpr int kMostStages = 12;
 constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D
+
+// Where a tile lies: its first row of R and of S, and its matrix's coordinates in the tensor map of D. The producer leaves it for the consumers,
+// for which its divisions would stand between two tiles.
+struct alignas(32) Place {
+    int row_r, row_s;
+    int x, y, z;
+};
 
 template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_,
           int ROWS_ = BM_, bool SHARES_R_ = false>
@@ -136,11 +149,13 @@ struct Config {
     static constexpr int STAGING_BYTES = SWAPPED ? 0 : WARPS * kStagingBuffers * BOX_BYTES;
     static constexpr int BARRIER_BYTES = 256;
     static constexpr int LIMIT = kSharedBytes / BLOCKS - kSharedReserved;
-    static constexpr int FIT = (LIMIT - STAGING_BYTES - BARRIER_BYTES) / STAGE_BYTES;
+    static constexpr int PLACE_BYTES = SWAPPED ? 0 : kPlaces * sizeof(Place);
+    static constexpr int FIT = (LIMIT - STAGING_BYTES - BARRIER_BYTES - PLACE_BYTES) / STAGE_BYTES;
     static constexpr int STAGES = FIT < kMostStages ? FIT : kMostStages;
     static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
-    static constexpr int SHARED_BYTES = RING_BYTES + STAGING_BYTES + BARRIER_BYTES;
+    static constexpr int SHARED_BYTES = RING_BYTES + STAGING_BYTES + BARRIER_BYTES + PLACE_BYTES;
     static_assert((2 * STAGES + 6) * 8 <= BARRIER_BYTES, "barriers and the number that was drawn fit");
+    static_assert(kPlaces > STAGES, "consumers have read a tile's place before the producer leaves another there");
     static_assert(STAGES >= 3, "copies are under way while a stage is read and another is given back");
     static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
     static_assert(ROWS == BM || (SWAPPED && R_MAJOR == Major::kK && ROWS < BM), "only threads that store Dᵀ leave rows out");
@@ -201,6 +216,10 @@ struct Shared {
     // Where clusters cut k: whether all blocks have read their rings, and whether the others' sums have arrived.
     __device__ __forceinline__ uint64_t* vacant() const { return full(2 * CONFIG::STAGES); }
     __device__ __forceinline__ uint64_t* summed() const { return full(2 * CONFIG::STAGES + 1); }
+    // Of this block's tile of this number.
+    __device__ __forceinline__ Place* place(int tile) const {
+        return reinterpret_cast<Place*>(base + CONFIG::RING_BYTES + CONFIG::STAGING_BYTES + CONFIG::BARRIER_BYTES) + tile % kPlaces;
+    }
     // The number that this cluster drew, and whether it has arrived.
     __device__ __forceinline__ uint64_t* numbered() const { return full(2 * CONFIG::STAGES + 2); }
     __device__ __forceinline__ float4* number() const { return reinterpret_cast<float4*>(full(2 * CONFIG::STAGES + 4)); }
@@ -249,6 +268,8 @@ struct Work {
     // Whether clusters share the last units by ranges of k.
     static __device__ __forceinline__ bool streams(const GemmArgs& args) { return CONFIG::STREAMS && args.stream_ranges > 0; }
     __device__ __forceinline__ bool more() const { return unit < units; }
+    // Units from here on.
+    __device__ __forceinline__ int left() const { return (units - unit + step - 1) / step; }
     __device__ __forceinline__ bool several() const { return step < units - unit; }
     __device__ __forceinline__ void next() { unit += step; }
     __device__ __forceinline__ int stages() const { return (k_end - k_begin + BK - 1) / BK; }
@@ -387,10 +408,14 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
     const int share_r = CONFIG::PAIR_S > 1 ? work.rank * kShareR : 0, share_s = CONFIG::PAIR_R > 1 ? work.rank * kShareS : 0;
     const GemmOperand& r = CONFIG::SWAPPED ? args.b : args.a;
     const GemmOperand& s = CONFIG::SWAPPED ? args.a : args.b;
-    const auto load = [&](const Work<CONFIG>& work) {
+    const auto load = [&](const Work<CONFIG>& work, Place* place) {
         int row_r, row_s, batch;
         work.locate(row_r, row_s, batch);
         const BatchCoordinates br(args, r, batch), bs(args, s, batch);
+        if (!CONFIG::SWAPPED && place != nullptr) {
+            const BatchCoordinates bd(args, args.d, batch);
+            *place = Place{row_r, row_s, bd.x, bd.y, bd.z};
+        }
         row_r -= shift_r<CONFIG>(args, row_r);
         for (int k = work.k_begin; k < work.k_end; k += BK) {
             ptx::mbarrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
@@ -403,11 +428,12 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
             ring.advance();
         }
     };
-    for (; work.more(); work.next()) load(work);
+    const bool several = work.several();   // then consumers read places
+    for (int tile = 0; work.more(); work.next(), ++tile) load(work, several ? shared.place(tile) : nullptr);
     if constexpr (CONFIG::STREAMS) {
         if (Work<CONFIG>::streams(args)) {
             for (Pieces<CONFIG> pieces(args, drawn(shared), 0); pieces.more(); pieces.next(args)) {
-                load(pieces);
+                load(pieces, nullptr);
                 if (!pieces.left()) bring_back(args, shared, pieces, ring);
             }
         }
@@ -447,6 +473,12 @@ struct Consumer {
     __device__ __forceinline__ Consumer(const Shared<CONFIG>& shared_, int warp_, int lane_) : shared(shared_), warp(warp_), lane(lane_) {
         s = descriptor<CONFIG::S_MAJOR>(shared.s(0));
         emptied = CONFIG::PAIR > 1 && lane < CONFIG::PAIR ? ptx::cluster_address(shared.empty(0), lane) : 0;
+    }
+
+    // Waits for the first stage of a tile whose place the producer has left.
+    __device__ __forceinline__ void begin(const GemmArgs& args, const Place* place) {
+        ptx::mbarrier_wait(shared.full(ring.stage), ring.parity);
+        turn_to(args, place->row_r);
     }
 
     // Looks for the tile of R at this row.
@@ -498,6 +530,15 @@ struct Consumer {
         int before = 0;
 #pragma unroll 1
         for (int stage = 0; stage < stages; ++stage) multiply<false>(sum, stage > 0, before, [] {});
+        complete(sum, before);
+    }
+
+    // The same for a stage or more. What was in `sum` is lost: no instructions to make it 0.
+    __device__ __forceinline__ void accumulate_afresh(float (&sum)[CONFIG::SUMS], int stages) {
+        int before = 0;
+        multiply<true>(sum, false, before, [] {});
+#pragma unroll 1
+        for (int stage = 1; stage < stages; ++stage) multiply<false>(sum, true, before, [] {});
         complete(sum, before);
     }
 
@@ -559,6 +600,7 @@ struct Output {
     int warp, lane;
     bool mapped;      // the map describes D
     bool plain;       // so it does, and α is all that there is to the epilogue
+    bool whole;       // and rows start on sectors of the L2, so that boxes are whole sectors
     int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the other
 
     __device__ __forceinline__ Output(const GemmArgs& args_, const CUtensorMap& map_, const Shared<CONFIG>& shared_, int warp_,
@@ -571,19 +613,27 @@ struct Output {
           mapped(!CONFIG::SWAPPED && args_.d_type == kElementOf<CONFIG::TYPE> && args_.d_access == kRowVector &&
                  args_.n % kWholeRows == 0),
           plain(mapped && Scalars(args_).beta == 0.0f && args_.bias == nullptr && args_.residual.data == nullptr &&
-                args_.activation == kIdentity) {}
+                args_.activation == kIdentity),
+          whole(plain && reinterpret_cast<uint64_t>(args_.d.data) % kSector == 0 &&
+                (args_.d.row_stride | args_.d.batch_stride[1] | args_.d.batch_stride[2] | args_.d.batch_stride[3]) %
+                        static_cast<int>(kSector / sizeof(Bits)) == 0) {}
 
-    // The whole epilogue, if it is plain.
-    template <int COUNT>
-    __device__ __forceinline__ void scale_and_store(const BatchCoordinates& at, int row, int col, float (&x)[COUNT]) {
+    // The whole epilogue, if it is plain. row: of this warp.
+    template <int COUNT, typename AT>
+    __device__ __forceinline__ void scale_and_store(const AT& at, int row, int col, float (&x)[COUNT]) {
         Scalars(args).scale_all(x);
         store_boxes(at, row, col, x);
     }
+    template <int COUNT>
+    __device__ __forceinline__ void scale_and_store(const Place& place, float (&x)[COUNT]) {
+        scale_and_store(place, place.row_r + warp * kFragmentRows, place.row_s, x);
+    }
 
-    // Box `box` of a tile whose first column is `col` and whose values are rounded, two a word.
+    // Box `box` of a tile whose values are rounded, two a word.
     template <int WORDS>
-    __device__ __forceinline__ void store_rounded(const BatchCoordinates& at, int row, int col, const uint32_t (&words)[WORDS], int box) {
-        store_box(at, row, col + box * CONFIG::BOX, [&words, box](int i) { return words[box * (CONFIG::BOX / 4) + i]; });
+    __device__ __forceinline__ void store_rounded(const Place& place, const uint32_t (&words)[WORDS], int box) {
+        store_box(place, place.row_r + warp * kFragmentRows, place.row_s + box * CONFIG::BOX,
+                  [&words, box](int i) { return words[box * (CONFIG::BOX / 4) + i]; });
     }
 
     // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
@@ -640,14 +690,15 @@ private:
         return [&x, first](int i) { return ptx::round_pair<CONFIG::TYPE>(x[first + 2 * i], x[first + 2 * i + 1]); };
     }
 
-    template <int COUNT>
-    __device__ __forceinline__ void store_boxes(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
+    // at: coordinates of the matrix, BatchCoordinates or a Place.
+    template <int COUNT, typename AT>
+    __device__ __forceinline__ void store_boxes(const AT& at, int row, int col, const float (&x)[COUNT]) {
 #pragma unroll
         for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, rounding(x, first));
     }
 
-    template <typename PAIRS>
-    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, PAIRS&& pair) {
+    template <typename PAIRS, typename AT>
+    __device__ __forceinline__ void store_box(const AT& at, int row, int col, PAIRS&& pair) {
         if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
         __syncwarp();
         const char* const staging = stage(pair);
@@ -712,30 +763,40 @@ __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& out
     });
 }
 
-// All tiles of a cluster that has several, where the epilogue is plain and k has CONFIG::BOXES stages or more. Between the last
-// multiplication of a tile and the first of the next one, sums are rounded, and nothing else: the tile is stored behind the first stages
-// of the next one, during whose multiplications warps would only wait.
+// So many tiles of this block, each with so many stages, where the epilogue is plain. Where k is short most of a tile's time is its end, so nothing
+// stands between two tiles but rounding and storing: neither divisions nor zeros. Boxes of 128 bytes that begin amid a sector are not for this. The faster they follow
+// each other the more sectors the L2 fetches from memory to fill up: 392 × (760 × 760 × 96) in 2-CTA tiles of 128 × 128 took 338 µs, and 221 with what stood in between.
 template <typename CONFIG>
-__device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, Consumer<CONFIG>& consumer, Output<CONFIG>& output,
-                                                          Work<CONFIG> work) {
+__device__ __forceinline__ void multiply_and_store(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
+                                                   Output<CONFIG>& output, int tiles, int stages) {
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+        consumer.begin(args, shared.place(tile));
+        float sum[CONFIG::SUMS];
+        consumer.accumulate_afresh(sum, stages);
+        const Place place = *shared.place(tile);   // once, in registers: not again for each box
+        output.scale_and_store(place, sum);
+    }
+}
+
+// The same where a tile has CONFIG::BOXES stages or more. Between the last multiplication of a tile and the first of the next one, sums are
+// rounded, and nothing else: the tile is stored behind the first stages of the next one, during whose multiplications warps would only wait.
+template <typename CONFIG>
+__device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
+                                                          Output<CONFIG>& output, int tiles, int stages) {
     float sum[CONFIG::SUMS] = {};
     uint32_t rounded[CONFIG::SUMS / 2] = {};   // the tile before
-    int row = 0, col = 0, batch = 0;           // where that belongs
-    bool pending = false;                      // there is one
+    int tile = 0;
     const auto store = [&](int box) {
-        if (pending) output.store_rounded(BatchCoordinates(args, args.d, batch), row, col, rounded, box);
+        if (tile > 0) output.store_rounded(*shared.place(tile - 1), rounded, box);
     };
-    for (; work.more(); work.next()) {
-        int row_r, row_s, matrix;
-        work.locate(row_r, row_s, matrix);
-        consumer.turn_to(args, row_r);
-        consumer.accumulate_with(sum, work.stages(), store);
-        work.locate(row, col, batch);   // anew: registers are short
-        row += output.warp * kFragmentRows;
+#pragma unroll 1
+    for (; tile < tiles; ++tile) {
+        consumer.begin(args, shared.place(tile));
+        consumer.accumulate_with(sum, stages, store);
         Scalars(args).scale_all(sum);
 #pragma unroll
         for (int i = 0; i < CONFIG::SUMS / 2; ++i) rounded[i] = ptx::round_pair<CONFIG::TYPE>(sum[2 * i], sum[2 * i + 1]);
-        pending = true;
     }
 #pragma unroll
     for (int box = 0; box < CONFIG::BOXES; ++box) store(box);
@@ -909,8 +970,13 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         if constexpr (CONFIG::DEALS) ptx::registers_increase_to<CONFIG::CONSUMER_REGISTERS>();
         Consumer<CONFIG> consumer(shared, warp, lane);
         Output<CONFIG> output(args, d_map, shared, warp, lane);
-        if (CONFIG::STORES_BEHIND && output.plain && work.several() && work.stages() >= CONFIG::BOXES) {
-            if constexpr (CONFIG::STORES_BEHIND) multiply_and_store_behind<CONFIG>(args, consumer, output, work);
+        const bool several = !CONFIG::SWAPPED && work.several(), behind = CONFIG::STORES_BEHIND && work.stages() >= CONFIG::BOXES;
+        if (several && output.plain && behind) {
+            if constexpr (CONFIG::STORES_BEHIND) {
+                multiply_and_store_behind<CONFIG>(args, shared, consumer, output, work.left(), work.stages());
+            }
+        } else if (several && output.whole && work.stages() > 0) {
+            if constexpr (!CONFIG::SWAPPED) multiply_and_store<CONFIG>(args, shared, consumer, output, work.left(), work.stages());
         } else for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);

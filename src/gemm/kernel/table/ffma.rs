@@ -28,6 +28,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages
     unaligned("ffma_unaligned_64x128",  [64, 128, 16],  [32, 64], [8, 8], 3),
     unaligned("ffma_unaligned_128x64",  [128, 64, 16],  [64, 32], [8, 8], 3),
+    unaligned("ffma_unaligned_64x96",   [64, 96, 16],   [16, 96], [4, 12], 3),
     // (short_k: the same tiles with a loop half as long.)
     unaligned("ffma_unaligned_64x128_short_k", [64, 128, 16], [32, 64], [8, 8], 3),
     unaligned("ffma_unaligned_128x64_short_k", [128, 64, 16], [64, 32], [8, 8], 3),

@@ -16,6 +16,8 @@ const D_ROWS: u32 = 16;
 
 /// Barriers of a kernel for Hopper, and what aligns its ring.
 const BARRIERS: u32 = 256;
+/// Where a block's last 16 tiles lie, where boxes of D are stored.
+const PLACES: u32 = 16 * 32;
 /// Boxes of D that a warp fills in turn.
 const BUFFERS: u32 = 2;
 /// Threads of the producer warp.
@@ -83,11 +85,12 @@ const fn wgmma(
 ) -> KernelSpec {
     let [bm, bn, stages] = block;
     let staging = consumers * 4 * BUFFERS * D_ROWS * d_columns * BYTES;
+    let places = if d_columns > 0 { PLACES } else { 0 };
     let producer = if blocks == 1 { PRODUCER_WARPGROUP } else { PRODUCER };
     KernelSpec {
         file: "tensor_core/gemm_half_sm90",
         summary: "16-bit products, TMA and wgmma",
-        dynamic_shared: stages * (bm + bn) * BK * BYTES + staging + BARRIERS,
+        dynamic_shared: stages * (bm + bn) * BK * BYTES + staging + BARRIERS + places,
         grid: Grid::Persistent,
         // The ring of two large blocks does not hold what each adds up.
         split_k: if consumers * blocks > 2 {
