@@ -12,7 +12,7 @@ mod mutants;
 use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::kernel::spec::{Grid, KernelSpec, Side};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
 use candle_sgemm::gemm::{ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
@@ -331,8 +331,13 @@ fn every_kernel(test: &str, target: Target) {
     }
 }
 
-/// Tests `check` with every kernel of 2-CTA clusters that stores by TMA, each with so many drawn numbers.
-fn with_clusters(test: &str, what: &str, check: impl Fn(&'static KernelSpec, &mut StdRng, &Tally) + Sync) {
+/// Tests `check` with every kernel that stores by TMA and is `meant`, each with so many drawn numbers.
+fn with_stores_by_tma(
+    test: &str,
+    what: &str,
+    meant: impl Fn(&KernelSpec) -> bool,
+    check: impl Fn(&'static KernelSpec, &mut StdRng, &Tally) + Sync,
+) {
     if ptx::skipped(test) {
         return;
     }
@@ -341,7 +346,7 @@ fn with_clusters(test: &str, what: &str, check: impl Fn(&'static KernelSpec, &mu
     let many = setting("CANDLE_SGEMM_EMULATED_CASES", 2);
     let rows: Vec<_> = TABLE
         .iter()
-        .filter(|spec| matches!(spec.grid, Grid::Clusters(_)) && spec.d_box.is_some() && chosen(spec.name))
+        .filter(|spec| spec.d_box.is_some() && meant(spec) && chosen(spec.name))
         .collect();
     let tally = Tally::default();
     in_parallel(rows.len(), |i| {
@@ -353,18 +358,18 @@ fn with_clusters(test: &str, what: &str, check: impl Fn(&'static KernelSpec, &mu
     tally.conclude(what, started);
 }
 
-/// A product for such a kernel with so many units, pairs of tiles, along m and n, the last of which may be mostly empty, and its second tile, too; k has
-/// more than `steps[0]` portions, and `steps[1]` at most. Rows are whole vectors, for TMA takes no others.
-fn units_of_clusters(
-    spec: &KernelSpec,
-    rng: &mut StdRng,
-    [units_m, units_n]: [usize; 2],
-    steps: [usize; 2],
-) -> GemmProblem {
+fn has_clusters(spec: &KernelSpec) -> bool {
+    matches!(spec.grid, Grid::Clusters(_))
+}
+
+/// A product for such a kernel with so many units, tiles or those of a cluster, along m and n, the last of which may be mostly empty, and its second tile, too;
+/// k has more than `steps[0]` portions, and `steps[1]` at most. Rows are whole vectors, for TMA takes no others.
+fn units_of(spec: &KernelSpec, rng: &mut StdRng, [units_m, units_n]: [usize; 2], steps: [usize; 2]) -> GemmProblem {
     let [mut bm, mut bn, bk] = [spec.tile.bm, spec.tile.bn, spec.tile.bk].map(|size| size as usize);
     match spec.grid {
         Grid::Clusters(Side::N) => bn *= 2,
-        _ => bm *= 2,
+        Grid::Clusters(Side::M) => bm *= 2,
+        _ => {}
     }
     let mut vectors = |most: usize, least: usize| rng.random_range(least / 8 + 1..=most / 8) * 8;
     let m = vectors(bm * units_m, bm * (units_m - 1));
@@ -396,13 +401,52 @@ fn tiles_are_stored_behind_the_next() {
         sm_count: 2,
         ..Target::Hopper.device()
     };
-    with_clusters(
+    with_stores_by_tma(
         "tiles_are_stored_behind_the_next",
         "tiles stored behind the next",
+        has_clusters,
         |spec, rng, tally| {
             let boxes = (spec.tile.bn / spec.d_box.map_or(1, |d_box| d_box.inner)) as usize;
             let units = UNITS[rng.random_range(0..UNITS.len())];
-            let problem = units_of_clusters(spec, rng, units, [boxes - 2, boxes + 1]);
+            let problem = units_of(spec, rng, units, [boxes - 2, boxes + 1]);
+            let mut plan =
+                Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
+            plan.group_m = rng.random_range(1..=2);
+            tally.judge(&gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64()), rng);
+        },
+    );
+}
+
+/// So many of this product, in which A and B differ where that is asked for.
+fn batch_of(mut problem: GemmProblem, matrices: usize, [a, b]: [bool; 2]) -> GemmProblem {
+    let GemmProblem { m, n, k, .. } = problem;
+    let step = |differs: bool, elements: usize| [0, 0, 0, if differs { elements as i64 } else { 0 }];
+    problem.batch_dims = [1, 1, 1, matrices];
+    problem.a = problem.a.with_batch_strides(step(a, m * k));
+    problem.b = problem.b.with_batch_strides(step(b, k * n));
+    problem.d = problem.d.with_batch_strides(step(true, m * n));
+    problem
+}
+
+/// Batches with several tiles for each block, whose epilogue is nothing but α: there consumers read where a tile lies in what the producer has left for
+/// them. Small ones are so many that places are written anew.
+#[test]
+fn consumers_are_told_where_tiles_lie() {
+    const UNITS: [[usize; 2]; 4] = [[1, 1], [2, 1], [1, 2], [2, 2]];
+    with_stores_by_tma(
+        "consumers_are_told_where_tiles_lie",
+        "tiles of a batch, several for a block",
+        |spec| spec.arithmetic == Arithmetic::Half,
+        |spec, rng, tally| {
+            let device = DeviceInfo {
+                sm_count: if has_clusters(spec) { 2 } else { 1 },
+                ..Target::Hopper.device()
+            };
+            let units = UNITS[rng.random_range(0..UNITS.len())];
+            let differ = [rng.random(), rng.random()];
+            let one = units_of(spec, rng, units, [0, 2]);
+            let matrices = (2 * MOST_WORK / (one.m * one.n * one.k)).clamp(2, 20);
+            let problem = batch_of(one, matrices, differ);
             let mut plan =
                 Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
             plan.group_m = rng.random_range(1..=2);
@@ -418,22 +462,19 @@ fn clusters_share_units_by_ranges_of_k() {
     const UNITS: [[usize; 2]; 5] = [[1, 1], [2, 1], [1, 3], [2, 2], [5, 1]];
     let (mut cut, mut whole, mut many) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let all = chosen("");
-    with_clusters(
+    with_stores_by_tma(
         "clusters_share_units_by_ranges_of_k",
         "units shared by ranges of k",
+        has_clusters,
         |spec, rng, tally| {
             let units = UNITS[rng.random_range(0..UNITS.len())];
             let device = DeviceInfo {
                 sm_count: 2 * rng.random_range(2..=5),
                 ..Target::Hopper.device()
             };
-            let mut problem = units_of_clusters(spec, rng, units, [0, 7]);
+            let mut problem = units_of(spec, rng, units, [0, 7]);
             if units[0] * units[1] <= 2 && rng.random() {
-                let GemmProblem { m, n, k, .. } = problem;
-                problem.batch_dims = [1, 1, 1, 2];
-                problem.a = problem.a.with_batch_strides([0, 0, 0, (m * k) as i64]);
-                problem.b = problem.b.with_batch_strides([0, 0, 0, (k * n) as i64]);
-                problem.d = problem.d.with_batch_strides([0, 0, 0, (m * n) as i64]);
+                problem = batch_of(problem, 2, [true; 2]);
             }
             let problem = problem.folded().expect("a product");
             let plans = Plan::variants(spec, &problem, &device, Costs::built_in(&device));

@@ -15,7 +15,10 @@
 //! - `brief_` came later that day, those of 16 bits fitted by themselves (`--only`) to 674 shapes. In FP32 they were fitted with `gemv_dot_` and `gemv_short_`, and with
 //!   `start`, which all other kernels have at 1: to 2356 shapes on which they come near, to those of the recordings above, and to 2900 of kernels before.
 //! - `gemv_stream_bf16_` are of 2026-11-24: these products have few rows that fit them, and by a fit to those choices in the grid are worse.
-//! - `gemm_bf16_sm90_…_along_n_nt` have the costs of 2-CTA tiles along m, guessed. Ragged 16-bit tiles are faster than they were for this fit.
+//! - Tiles of `gemm_bf16_sm90_128x…` and `…_64x…` have the means of two fits: of that of 2026-11-27, where those along n had what those along m have, and of one to 2222
+//!   drawn products after their ends had become shorter (2026-11-28). Either alone is worse in the grid, or on what the other was fitted to.
+//! - `ffma_unaligned_64x96` was fitted by itself to 48 products. What the planner took it for in 2000 drawn ones took 1.05 of the prediction (median), so `full` and `solo` were
+//!   set 5 % lower by hand.
 //!
 //! By these costs choices among the shapes, and in `ladder --grid`, lose what docs/cost_model.md says.
 
