@@ -155,7 +155,7 @@ struct Config {
     static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
     static constexpr int SHARED_BYTES = RING_BYTES + STAGING_BYTES + BARRIER_BYTES + PLACE_BYTES;
     static_assert((2 * STAGES + 6) * 8 <= BARRIER_BYTES, "barriers and the number that was drawn fit");
-    static_assert(kPlaces > STAGES, "consumers have read a tile's place before the producer leaves another there");
+    static_assert(kPlaces > STAGES + 1, "tiles have a stage at least, so consumers have read a place before the producer leaves another there");
     static_assert(STAGES >= 3, "copies are under way while a stage is read and another is given back");
     static_assert(BM % kConsumerRows == 0, "consumers share R evenly");
     static_assert(ROWS == BM || (SWAPPED && R_MAJOR == Major::kK && ROWS < BM), "only threads that store Dᵀ leave rows out");
@@ -763,9 +763,11 @@ __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& out
     });
 }
 
-// So many tiles of this block, each with so many stages, where the epilogue is plain. Where k is short most of a tile's time is its end, so nothing
-// stands between two tiles but rounding and storing: neither divisions nor zeros. Boxes of 128 bytes that begin amid a sector are not for this. The faster they follow
-// each other the more sectors the L2 fetches from memory to fill up: 392 × (760 × 760 × 96) in 2-CTA tiles of 128 × 128 took 338 µs, and 221 with what stood in between.
+// So many tiles of this block, each with so many stages, where the epilogue is plain. Where k is short most of a tile's time is its end, so
+// nothing stands between two tiles but rounding and storing: neither divisions nor zeros.
+//
+// Boxes of 128 bytes that begin amid a sector are not for this. The faster they follow each other the more sectors the L2 fetches from memory
+// to fill up: 392 × (760 × 760 × 96) in 2-CTA tiles of 128 × 128 took 338 µs, and 221 with what stood in between.
 template <typename CONFIG>
 __device__ __forceinline__ void multiply_and_store(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
                                                    Output<CONFIG>& output, int tiles, int stages) {
