@@ -39,7 +39,7 @@
 // that there is one copy of its code: 128 copies took longer to fetch than to execute. An epilogue that is nothing but α is the first
 // thing behind the main loop, for the same reason.
 //
-// Where a block has several tiles, consumers do not work out where each of them lies: seven divisions took longer than to store it. The producer,
+// Where a block has several tiles, consumers do not work out where each of them lies: the divisions stood between two tiles. The producer,
 // which is ahead and has to know, leaves the place in shared memory before it asks for the tile's first stage. A tile's first multiplication
 // starts from zero by itself, so no registers are cleared.
 //
@@ -108,11 +108,10 @@ constexpr int kSector = 32;                  // bytes that the L2 keeps together
 constexpr int kMostStages = 12;
 constexpr int kRowsAtOnce = 4;               // that a warp has under way from shared memory to D
 
-// Where a tile lies: its first row of R and of S, and its matrix's coordinates in the tensor map of D. The producer leaves it for the consumers,
-// for which its divisions would stand between two tiles.
+// Where a tile lies: its first row of R and of S, and its matrix in the tensor map of D.
 struct alignas(32) Place {
     int row_r, row_s;
-    int x, y, z;
+    BatchCoordinates at;
 };
 
 template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_,
@@ -412,10 +411,7 @@ __device__ __forceinline__ void produce(const GemmArgs& args, const CUtensorMap&
         int row_r, row_s, batch;
         work.locate(row_r, row_s, batch);
         const BatchCoordinates br(args, r, batch), bs(args, s, batch);
-        if (!CONFIG::SWAPPED && place != nullptr) {
-            const BatchCoordinates bd(args, args.d, batch);
-            *place = Place{row_r, row_s, bd.x, bd.y, bd.z};
-        }
+        if (!CONFIG::SWAPPED && place != nullptr) *place = Place{row_r, row_s, BatchCoordinates(args, args.d, batch)};
         row_r -= shift_r<CONFIG>(args, row_r);
         for (int k = work.k_begin; k < work.k_end; k += BK) {
             ptx::mbarrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
@@ -619,20 +615,20 @@ struct Output {
                         static_cast<int>(kSector / sizeof(Bits)) == 0) {}
 
     // The whole epilogue, if it is plain. row: of this warp.
-    template <int COUNT, typename AT>
-    __device__ __forceinline__ void scale_and_store(const AT& at, int row, int col, float (&x)[COUNT]) {
+    template <int COUNT>
+    __device__ __forceinline__ void scale_and_store(const BatchCoordinates& at, int row, int col, float (&x)[COUNT]) {
         Scalars(args).scale_all(x);
         store_boxes(at, row, col, x);
     }
     template <int COUNT>
     __device__ __forceinline__ void scale_and_store(const Place& place, float (&x)[COUNT]) {
-        scale_and_store(place, place.row_r + warp * kFragmentRows, place.row_s, x);
+        scale_and_store(place.at, place.row_r + warp * kFragmentRows, place.row_s, x);
     }
 
     // Box `box` of a tile whose values are rounded, two a word.
     template <int WORDS>
     __device__ __forceinline__ void store_rounded(const Place& place, const uint32_t (&words)[WORDS], int box) {
-        store_box(place, place.row_r + warp * kFragmentRows, place.row_s + box * CONFIG::BOX,
+        store_box(place.at, place.row_r + warp * kFragmentRows, place.row_s + box * CONFIG::BOX,
                   [&words, box](int i) { return words[box * (CONFIG::BOX / 4) + i]; });
     }
 
@@ -690,15 +686,14 @@ private:
         return [&x, first](int i) { return ptx::round_pair<CONFIG::TYPE>(x[first + 2 * i], x[first + 2 * i + 1]); };
     }
 
-    // at: coordinates of the matrix, BatchCoordinates or a Place.
-    template <int COUNT, typename AT>
-    __device__ __forceinline__ void store_boxes(const AT& at, int row, int col, const float (&x)[COUNT]) {
+    template <int COUNT>
+    __device__ __forceinline__ void store_boxes(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
 #pragma unroll
         for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, rounding(x, first));
     }
 
-    template <typename PAIRS, typename AT>
-    __device__ __forceinline__ void store_box(const AT& at, int row, int col, PAIRS&& pair) {
+    template <typename PAIRS>
+    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, PAIRS&& pair) {
         if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
         __syncwarp();
         const char* const staging = stage(pair);

@@ -417,19 +417,26 @@ fn tiles_are_stored_behind_the_next() {
     );
 }
 
-/// So many of this product, in which A and B differ where that is asked for.
-fn batch_of(mut problem: GemmProblem, matrices: usize, [a, b]: [bool; 2]) -> GemmProblem {
+/// So many of this product along three dimensions of a batch. Those of A and of B that do not `differ` are the same along them.
+fn batch_of(mut problem: GemmProblem, extents: [usize; 3], differ: [[bool; 3]; 2]) -> GemmProblem {
     let GemmProblem { m, n, k, .. } = problem;
-    let step = |differs: bool, elements: usize| [0, 0, 0, if differs { elements as i64 } else { 0 }];
-    problem.batch_dims = [1, 1, 1, matrices];
-    problem.a = problem.a.with_batch_strides(step(a, m * k));
-    problem.b = problem.b.with_batch_strides(step(b, k * n));
-    problem.d = problem.d.with_batch_strides(step(true, m * n));
+    let packed = |elements: usize, differs: [bool; 3]| {
+        let (mut strides, mut step) = ([0; 4], elements);
+        for i in (0..extents.len()).rev().filter(|&i| differs[i]) {
+            strides[i + 1] = step as i64;
+            step *= extents[i];
+        }
+        strides
+    };
+    problem.batch_dims = [1, extents[0], extents[1], extents[2]];
+    problem.a = problem.a.with_batch_strides(packed(m * k, differ[0]));
+    problem.b = problem.b.with_batch_strides(packed(k * n, differ[1]));
+    problem.d = problem.d.with_batch_strides(packed(m * n, [true; 3]));
     problem
 }
 
 /// Batches with several tiles for each block, whose epilogue is nothing but α: there consumers read where a tile lies in what the producer has left for
-/// them. Small ones are so many that places are written anew.
+/// them. Small ones are so many that places are written anew. Operands are shared along some dimensions, so that not all of them fold.
 #[test]
 fn consumers_are_told_where_tiles_lie() {
     const UNITS: [[usize; 2]; 4] = [[1, 1], [2, 1], [1, 2], [2, 2]];
@@ -443,10 +450,12 @@ fn consumers_are_told_where_tiles_lie() {
                 ..Target::Hopper.device()
             };
             let units = UNITS[rng.random_range(0..UNITS.len())];
-            let differ = [rng.random(), rng.random()];
             let one = units_of(spec, rng, units, [0, 2]);
             let matrices = (2 * MOST_WORK / (one.m * one.n * one.k)).clamp(2, 20);
-            let problem = batch_of(one, matrices, differ);
+            let outer = rng.random_range(1..=matrices.min(3));
+            let middle = rng.random_range(1..=(matrices / outer).min(3));
+            let extents = [outer, middle, matrices / outer / middle];
+            let problem = batch_of(one, extents, rng.random());
             let mut plan =
                 Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
             plan.group_m = rng.random_range(1..=2);
@@ -474,7 +483,7 @@ fn clusters_share_units_by_ranges_of_k() {
             };
             let mut problem = units_of(spec, rng, units, [0, 7]);
             if units[0] * units[1] <= 2 && rng.random() {
-                problem = batch_of(problem, 2, [true; 2]);
+                problem = batch_of(problem, [1, 1, 2], [[true; 3]; 2]);
             }
             let problem = problem.folded().expect("a product");
             let plans = Plan::variants(spec, &problem, &device, Costs::built_in(&device));

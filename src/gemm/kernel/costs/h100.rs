@@ -30,6 +30,7 @@
 //! Costs of 16-bit kernels, and what these have in common, were fitted to 3731 drawn BF16 products of 2026-11-27, from an H200's costs, when ragged
 //! tiles had become faster (those of S as well as of R, which they are no longer). `gemv_bf16_`, `gemv_stream_bf16_` and `gemv_ring_bf16_` are from
 //! fits before: of products with few rows that 16 bytes fit these have few, and by that fit choices in the grid are worse.
+//! Blocks with several tiles have shorter ends since 2026-11-28 (docs/sixteen_bit.md), and no H100 has run them: where k is short, these costs may be too high.
 
 use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
