@@ -52,8 +52,6 @@ const BRIEF_WIDE: &[(&str, &str)] = &[
     ("bk", "C::kTurn"),
     ("threads", "brief::kThreads"),
     ("partial_sums", "C::kGroups * C::kLanesK"),
-    ("most_rows", "M"),
-    ("most_cols", "0"),
     ("a_along_k", "true"),
     ("b_along_k", "true"),
 ];
@@ -233,7 +231,7 @@ const FAMILIES: &[Family] = &[
         of: "brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K>",
         says: &[
             ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "C::kTurn"), ("threads", "brief::kThreads"),
-            ("partial_sums", "C::kApart"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"),
+            ("partial_sums", "C::kApart"),
             ("a_along_k", "SWAPPED && ALONG_K"), ("b_along_k", "!SWAPPED && ALONG_K"),
         ],
     },
@@ -242,8 +240,7 @@ const FAMILIES: &[Family] = &[
         of: "void",
         says: &[
             ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "STEPS"), ("threads", "LINES"),
-            ("partial_sums", "1"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "false"),
-            ("b_along_k", "false"),
+            ("partial_sums", "1"), ("a_along_k", "false"), ("b_along_k", "false"),
         ],
     },
     Family {
@@ -301,8 +298,8 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "THIN_AXPY(NAME, M, LINES, WARPS, BLOCKS, SWAPPED)",
-        of: "thin::Axpy<M, LINES, WARPS, SWAPPED>",
+        made_by: "THIN_AXPY_OF(NAME, M, LINES, WARPS, BLOCKS, SWAPPED, WIDE)",
+        of: "thin::Axpy<M, LINES, WARPS, SWAPPED, WIDE>",
         says: &[
             ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "WARPS * C::kTurn"),
             ("tm", "SWAPPED ? C::EACH : M"), ("tn", "SWAPPED ? M : C::EACH"), ("partial_sums", "WARPS * C::ROWS"), ("threads", "C::kThreads"),
@@ -321,11 +318,12 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "THIN_RUN(NAME, M, MOST_K)",
-        of: "thin::Run<M, MOST_K>",
+        made_by: "THIN_RUN(NAME, M, MOST_K, SWAPPED)",
+        of: "thin::Run<M, MOST_K, SWAPPED>",
         says: &[
-            ("bm", "C::kLines"), ("bn", "M"), ("bk", "MOST_K"), ("tm", "1"), ("tn", "M"), ("partial_sums", "1"), ("threads", "C::kThreads"),
-            ("most_rows", "0"), ("most_cols", "M"), ("most_k", "MOST_K"), ("a_along_k", "true"),
+            ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "MOST_K"), ("tm", "SWAPPED ? 1 : M"),
+            ("tn", "SWAPPED ? M : 1"), ("partial_sums", "1"), ("threads", "C::kThreads"), ("most_rows", "SWAPPED ? 0 : M"),
+            ("most_cols", "SWAPPED ? M : 0"), ("most_k", "MOST_K"), ("a_along_k", "SWAPPED"), ("b_along_k", "!SWAPPED"),
         ],
     },
     Family {

@@ -66,6 +66,7 @@ struct KMajor {
     static constexpr int kStageBytes = (BM + BN) * kRowBytes;
     static constexpr int kQuads = BM * BN / kVector;                // 16-byte pieces of the tile
     static constexpr int kQuadRow = BN / kVector;
+    static constexpr int kBankRows = BN < kWarp ? kWarp / BN : 1;   // that lie in 32 banks
     static constexpr int kEach = kQuads / kMathThreads;          // that a thread stores
     static constexpr int kTogether = 2;                          // of them, where pieces of a tile come from other blocks
     static constexpr int kAhead = 4;                             // slices of k whose sums a thread has under way
@@ -236,11 +237,13 @@ struct KMajor {
 
     // Sums lie in shared memory row by row. The quads of a row are permuted, so that the lanes of a warp, LM rows by LN
     // columns, write to 32 banks.
-    static __device__ __forceinline__ int permutation(int row) { return row % LM * (LN / kVector); }
+    static __device__ __forceinline__ int permutation(int row) {
+        return LN < kVector ? row / kBankRows % kQuadRow : row % LM * (LN / kVector);
+    }
     static __device__ __forceinline__ int place_of(int row, int col) {
         return (row * kQuadRow + (col / kVector ^ permutation(row))) * kVector + col % kVector;
     }
-    static_assert(LM * LN / kVector <= kQuadRow, "a permutation stays within a row");
+    static_assert((LM - 1) * (LN / kVector) < kQuadRow, "a permutation stays within a row");
 
     static __device__ __forceinline__ float4 sum_groups(const Shared& shared, int quad) {
         float4 sum = shared.sums[0][quad];
@@ -319,6 +322,9 @@ using ffma_gemm::Cut;
 FFMA_KMAJOR(ffma_kmajor_16x128_sm90, 16, 128, 2, 4, 8, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_32x64_sm90, 32, 64, 4, 4, 12, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_32x128_sm90, 32, 128, 4, 4, 8, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_128x16_sm90, 128, 16, 16, 4, 8, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_64x32_sm90, 64, 32, 8, 4, 12, Cut::kCluster)
+FFMA_KMAJOR(ffma_kmajor_128x32_sm90, 128, 32, 8, 4, 8, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_64x64_sm90, 64, 64, 8, 4, 8, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_128x64_sm90, 128, 64, 8, 2, 6, Cut::kCluster)
 FFMA_KMAJOR(ffma_kmajor_128x128_sm90, 128, 128, 8, 1, 5, Cut::kCluster)

@@ -55,6 +55,28 @@ __device__ __forceinline__ void store_sum(const GemmArgs& args, bool bare, int b
     }
 }
 
+// Where a block works: the matrix of the batch, and its first line and vector. Blocks of other vectors past the same lines are neighbours.
+struct Place {
+    int batch, line, vector;
+
+    template <int M, int LINES, bool SWAPPED>
+    static __device__ __forceinline__ Place of(const GemmArgs& args) {
+        const int across = ((SWAPPED ? args.m : args.n) - 1) / LINES + 1, down = ((SWAPPED ? args.n : args.m) - 1) / M + 1;   // blocks
+        const int unit = static_cast<int>(blockIdx.x), strip = down == 1 ? unit : unit / down;
+        const int batch = across == 1 ? strip : args.batch == 1 ? 0 : strip / across;
+        return {batch, (strip - batch * across) * LINES, (unit - strip * down) * M};
+    }
+
+    // The operands, from the block's first vector on.
+    template <typename STORED, bool SWAPPED>
+    __device__ __forceinline__ thin::ThinOf<STORED> operands(const GemmArgs& args) const {
+        auto thin = thin::ThinOf<STORED>::template of<SWAPPED>(args, batch);
+        thin.vectors += vector * thin.vector_stride;
+        thin.count -= vector;
+        return thin;
+    }
+};
+
 // Sums of M vectors and LINES lines, of which GROUPS warps have a part each: sums[group][vector · LINES + line].
 template <typename NUMBERS, int M, int LINES, int GROUPS>
 struct Sums {
@@ -74,30 +96,19 @@ struct Sums {
         }
     }
 
-    // Adds those of all groups, and stores those of `lines` lines from `first` on and of `count` vectors.
-    template <bool SWAPPED>
-    static __device__ __forceinline__ void store(const GemmArgs& args, int batch, int first, int lines, int count, const Shared& sums) {
+    // Adds those of all groups, and stores those of lines and vectors that there are.
+    template <bool SWAPPED, typename THIN>
+    static __device__ __forceinline__ void store(const GemmArgs& args, const Place& place, const THIN& thin, const Shared& sums) {
         const bool bare = is_bare(args);
 #pragma unroll 1
         for (int at = threadIdx.x; at < kSums; at += kThreads) {
             float total = 0.0f;
 #pragma unroll
             for (int group = 0; group < GROUPS; ++group) total += sums[group][at];
-            const int vector = at / LINES, line = first + at % LINES;
-            if (vector >= count || line >= lines) continue;
-            store_sum<NUMBERS, SWAPPED>(args, bare, batch, vector, line, total);
+            const int vector = at / LINES, line = place.line + at % LINES;
+            if (vector >= thin.count || line >= thin.lines) continue;
+            store_sum<NUMBERS, SWAPPED>(args, bare, place.batch, place.vector + vector, line, total);
         }
-    }
-};
-
-// Where a block works: the matrix of the batch, and the first of its lines.
-struct Place {
-    int batch, first;
-
-    static __device__ __forceinline__ Place of(const GemmArgs& args, int line_count, int lines) {
-        const int blocks = (line_count - 1) / lines + 1;   // of a matrix
-        const int unit = static_cast<int>(blockIdx.x), batch = blocks == 1 ? unit : args.batch == 1 ? 0 : unit / blocks;
-        return {batch, (unit - batch * blocks) * lines};
     }
 };
 
@@ -126,11 +137,11 @@ struct Brief {
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
         const int first_k = warp / kAcross * kLanesK + (ALONG_K ? lane % kLanesK : lane / LANES);
         const int mine = warp % kAcross * LANES + (ALONG_K ? lane / kLanesK : lane % LANES);   // this thread's line of the block
-        const Place place = Place::of(args, SWAPPED ? args.m : args.n, LINES);
-        const auto thin = thin::ThinOf<Stored>::template of<SWAPPED>(args, place.batch);
+        const Place place = Place::of<M, LINES, SWAPPED>(args);
+        const auto thin = place.operands<Stored, SWAPPED>(args);
         // A line beyond the last is read as the last one again and not stored.
         const Stored* line =
-            thin.matrix + min(place.first + mine, thin.lines - 1) * thin.line_stride + first_k * thin.matrix_k_stride;
+            thin.matrix + min(place.line + mine, thin.lines - 1) * thin.line_stride + first_k * thin.matrix_k_stride;
         const Stored* vectors = thin.vectors;
         const int64_t apart = kApart * thin.matrix_k_stride;
         const int k_end = args.k;
@@ -177,7 +188,7 @@ struct Brief {
         ptx::let_next_kernel_start();
         Meet::gather(sum, ALONG_K ? 1 : LANES, kLanesK, ALONG_K ? lane % kLanesK == 0 : lane < LANES, mine, sums[warp / kAcross]);
         __syncthreads();
-        Meet::template store<SWAPPED>(args, place.batch, place.first, thin.lines, thin.count, sums);
+        Meet::template store<SWAPPED>(args, place, thin, sums);
     }
 
 private:
@@ -207,9 +218,9 @@ struct BriefWide {
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, group = warp / kAcross;
         const int first_k = (group * kLanesK + lane % kLanesK) * kElements;
         const int mine = warp % kAcross * kLanes + lane / kLanesK;   // this thread's line of the block
-        const Place place = Place::of(args, args.n, LINES);
-        const auto thin = thin::ThinOf<Stored>::template of<false>(args, place.batch);
-        const Stored* const line = thin.matrix + min(place.first + mine, thin.lines - 1) * thin.line_stride;
+        const Place place = Place::of<M, LINES, false>(args);
+        const auto thin = place.operands<Stored, false>(args);
+        const Stored* const line = thin.matrix + min(place.line + mine, thin.lines - 1) * thin.line_stride;
         const int in_vectors = args.k - args.k % kElements;
         ptx::wait_for_previous_kernels();   // all before needs the arguments alone
 
@@ -252,7 +263,7 @@ struct BriefWide {
         if (!EARLY) ptx::let_next_kernel_start();
         Meet::gather(sum, 1, kLanesK, lane % kLanesK == 0, mine, sums[group]);
         __syncthreads();
-        Meet::template store<false>(args, place.batch, place.first, thin.lines, thin.count, sums);
+        Meet::template store<false>(args, place, thin, sums);
     }
 };
 
@@ -265,9 +276,9 @@ struct BriefLines {
     static_assert(LINES <= kMaxOvershoot && STEPS <= kMaxOvershoot, "past the end of the lines and of k an index is an int");
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
-        const Place place = Place::of(args, SWAPPED ? args.m : args.n, LINES);
-        const auto thin = thin::ThinOf<Stored>::template of<SWAPPED>(args, place.batch);
-        const int mine = place.first + static_cast<int>(threadIdx.x);
+        const Place place = Place::of<M, LINES, SWAPPED>(args);
+        const auto thin = place.operands<Stored, SWAPPED>(args);
+        const int mine = place.line + static_cast<int>(threadIdx.x);
         const Stored* line = thin.matrix + min(mine, thin.lines - 1) * thin.line_stride;
         const Stored* vectors = thin.vectors;
         const bool bare = is_bare(args);
@@ -297,7 +308,7 @@ struct BriefLines {
         if (mine >= thin.lines) return;
 #pragma unroll
         for (int v = 0; v < M; ++v) {
-            if (v < thin.count) store_sum<NUMBERS, SWAPPED>(args, bare, place.batch, v, mine, sum[v]);
+            if (v < thin.count) store_sum<NUMBERS, SWAPPED>(args, bare, place.batch, place.vector + v, mine, sum[v]);
         }
     }
 };

@@ -32,16 +32,20 @@
 //   NN 3×50265×960       92    50    56        NN 12×250002×1536  792   577   669
 //   TN 6×1600×12293      76    35    56        TN 4096×13×3661     46    35    37
 #include "../ptx/execution.cuh"
+#include "../ptx/memory.cuh"
 #include "thin.cuh"
 
 namespace thin {
 
-template <int M, int LINES, int WARPS, bool SWAPPED>
+// WIDE: lines of a lane are neighbours, which it reads 16 bytes at a time.
+template <int M, int LINES, int WARPS, bool SWAPPED, bool WIDE>
 struct Axpy {
     static constexpr int kThreads = WARPS * kWarp, kLines = LINES, kHalf = WARPS / 2;
-    static constexpr int kLanes = LINES < kWarp ? LINES : kWarp;      // neighbours along the lines
+    static constexpr int kLanes = WIDE ? LINES / kVector : LINES < kWarp ? LINES : kWarp;   // neighbours along the lines
+    static constexpr int kLaneApart = WIDE ? kVector : 1, kApart = WIDE ? 1 : kLanes;       // first lines of lanes, and lines of a lane
     static constexpr int EACH = LINES / kLanes, ROWS = kWarp / kLanes;   // lines of a lane, and rows of k that a warp reads at once
     static_assert(EACH * kLanes == LINES && ROWS * kLanes == kWarp, "lanes share lines and rows evenly");
+    static_assert(!WIDE || EACH == kVector, "a lane of a wide kernel has as many lines as 16 bytes");
     static constexpr int kSteps = EACH > 1 ? 8 : M == 1 ? 32 : 16;   // rows that a lane takes at a time
     static constexpr int kPitch = kLines + (SWAPPED ? 1 : 0);   // whoever stores rows of D reads across vectors then
     static constexpr int kTurn = kSteps * ROWS;     // of k that a warp takes at a time
@@ -65,9 +69,9 @@ struct Axpy {
         const ThinUnit unit = ThinUnit::of<M, kLines, SWAPPED>(args);
         const Thin thin = Thin::of<SWAPPED>(args, unit.batch);
         const int k_begin = slice_begin(args, unit.slice), k_end = slice_end(args, k_begin);
-        const int along = lane % kLanes, first_step = lane / kLanes * kSteps;
+        const int along = lane % kLanes * kLaneApart, first_step = lane / kLanes * kSteps;
         const int vector = lane / kFetched, step = lane % kFetched;   // which element of the vectors this lane fetches first
-        const bool whole = thin.lines - unit.line >= kLines;
+        const bool whole = thin.lines - unit.line >= (WIDE ? along + kVector : kLines);
         const int lines_left = thin.lines - unit.line - along, vectors_left = thin.count - unit.vector - vector;
         const float* matrix = thin.matrix + unit.line + along + first_step * thin.matrix_k_stride;
         const float* vectors = thin.vectors + (unit.vector + vector) * thin.vector_stride + step * thin.vector_k_stride;
@@ -87,8 +91,7 @@ struct Axpy {
             if (whole && left >= kTurn) {
 #pragma unroll
                 for (int s = 0; s < kSteps; ++s) {
-#pragma unroll
-                    for (int i = 0; i < EACH; ++i) w[s][i] = from[i * kLanes];
+                    read(w[s], from);
                     from += thin.matrix_k_stride;
                 }
             } else {
@@ -96,7 +99,7 @@ struct Axpy {
                 for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
                     for (int i = 0; i < EACH; ++i)
-                        w[s][i] = s < left - first_step && i * kLanes < lines_left ? from[i * kLanes] : 0.0f;
+                        w[s][i] = s < left - first_step && i * kApart < lines_left ? from[i * kApart] : 0.0f;
                     from += thin.matrix_k_stride;
                 }
             }
@@ -154,7 +157,7 @@ struct Axpy {
 #pragma unroll
                 for (int v = 0; v < M; ++v)
 #pragma unroll
-                    for (int i = 0; i < EACH; ++i) place[v * kPitch + i * kLanes] = acc[v][i];
+                    for (int i = 0; i < EACH; ++i) place[v * kPitch + i * kApart] = acc[v][i];
             }
             __syncthreads();
             if (first_of_line && warp < half) {
@@ -162,7 +165,7 @@ struct Axpy {
                 for (int v = 0; v < M; ++v)
 #pragma unroll
                     for (int i = 0; i < EACH; ++i) {
-                        float& there = place[v * kPitch + i * kLanes];
+                        float& there = place[v * kPitch + i * kApart];
                         acc[v][i] += there;
                         if (half == 1) there = acc[v][i];
                     }
@@ -173,6 +176,15 @@ struct Axpy {
     }
 
 private:
+    static __device__ __forceinline__ void read(float (&w)[EACH], const float* from) {
+        if constexpr (WIDE) {
+            const float4 four = ptx::load_streaming(from);
+            w[0] = four.x, w[1] = four.y, w[2] = four.z, w[3] = four.w;
+        } else {
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) w[i] = from[i * kApart];
+        }
+    }
     static __device__ __forceinline__ void multiply(float (&acc)[EACH], const float (&w)[EACH], float x) {
 #pragma unroll
         for (int i = 0; i < EACH; ++i) acc[i] = fmaf(w[i], x, acc[i]);
@@ -182,12 +194,14 @@ private:
 }  // namespace thin
 
 // Entries: vectors at a time, lines and warps of a block, blocks a multiprocessor, whether A is the matrix. Names have the tile of D.
-#define THIN_AXPY(NAME, M, LINES, WARPS, BLOCKS, SWAPPED)                                                           \
+#define THIN_AXPY_OF(NAME, M, LINES, WARPS, BLOCKS, SWAPPED, WIDE)                                                  \
     extern "C" __global__ void __launch_bounds__(WARPS * kWarp, BLOCKS - kFewerBlocks)                              \
         NAME(const __grid_constant__ GemmArgs args) {                                                               \
         ptx::wait_for_previous_kernels();                                                                           \
-        thin::Axpy<M, LINES, WARPS, SWAPPED>::run(args);                                                            \
+        thin::Axpy<M, LINES, WARPS, SWAPPED, WIDE>::run(args);                                                      \
     }
+#define THIN_AXPY(NAME, M, LINES, WARPS, BLOCKS, SWAPPED) THIN_AXPY_OF(NAME, M, LINES, WARPS, BLOCKS, SWAPPED, false)
+#define THIN_WIDE(NAME, M, LINES, WARPS, BLOCKS) THIN_AXPY_OF(NAME, M, LINES, WARPS, BLOCKS, false, true)
 
 THIN_AXPY(thin_axpy_1x8, 1, 8, 16, 2, false)
 THIN_AXPY(thin_axpy_1x16, 1, 16, 16, 2, false)
@@ -207,3 +221,7 @@ THIN_AXPY(thin_axpy_128x1, 1, 128, 4, 8, true)
 THIN_AXPY(thin_axpy_32x4, 4, 32, 16, 2, true)
 THIN_AXPY(thin_axpy_16x8, 8, 16, 16, 2, true)
 THIN_AXPY(thin_axpy_32x8, 8, 32, 16, 2, true)
+
+THIN_WIDE(thin_wide_1x64, 1, 64, 8, 4)
+THIN_WIDE(thin_wide_4x64, 4, 64, 8, 3)
+THIN_WIDE(thin_wide_4x128, 4, 128, 8, 3)

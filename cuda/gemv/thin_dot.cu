@@ -188,6 +188,5 @@ private:
         thin::Dot<M, EACH, DEPTH, STAGES, SWAPPED>::run(args);                                                     \
     }
 
-THIN_DOT(thin_dot_256x2, 4, 2, 2, 16, 3, true)
 THIN_DOT(thin_dot_128x4, 6, 4, 1, 16, 4, true)
 THIN_DOT(thin_dot_4x128, 4, 4, 1, 32, 3, false)

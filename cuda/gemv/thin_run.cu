@@ -22,8 +22,8 @@
 
 namespace thin {
 
-// At most M vectors, k of at most MOST_K. A thread has one line.
-template <int M, int MOST_K>
+// At most M vectors, k of at most MOST_K. A thread has one line. SWAPPED: lines are rows of A, and columns of B otherwise.
+template <int M, int MOST_K, bool SWAPPED>
 struct Run {
     static constexpr int kLines = 128, kThreads = kLines;
     static_assert(kLines <= kMaxOvershoot, "the line past a matrix's last one is an int");
@@ -38,9 +38,9 @@ struct Run {
     static __device__ __forceinline__ void run(const GemmArgs& args) {
         extern __shared__ __align__(16) unsigned char dynamic_shared[];
         Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared);
-        const int blocks = (args.m - 1) / kLines + 1;   // of a matrix
+        const int blocks = ((SWAPPED ? args.m : args.n) - 1) / kLines + 1;   // of a matrix
         const int batch = blockIdx.x / blocks, first = (blockIdx.x - batch * blocks) * kLines;
-        const Thin thin = Thin::of<true>(args, batch);
+        const Thin thin = Thin::of<SWAPPED>(args, batch);
         const int k = args.k, lines = min(kLines, thin.lines - first);
 
         const float* const from = thin.matrix + static_cast<int64_t>(first) * k;
@@ -79,12 +79,12 @@ struct Run {
         }
 
         const Epilogue epilogue(args, batch);
-        const int row = first + threadIdx.x;
-        if (M == kVector && args.d_access == kRowVector) {
-            if (row < args.m) epilogue.store_vector(args, row, 0, make_float4(sum[0], sum[1 % M], sum[2 % M], sum[3 % M]));
+        const int line = first + threadIdx.x;
+        if (SWAPPED && M == kVector && args.d_access == kRowVector) {
+            if (line < args.m) epilogue.store_vector(args, line, 0, make_float4(sum[0], sum[1 % M], sum[2 % M], sum[3 % M]));
         } else {
 #pragma unroll
-            for (int v = 0; v < M; ++v) epilogue.store(args, row, v, sum[v]);
+            for (int v = 0; v < M; ++v) epilogue.store(args, SWAPPED ? line : v, SWAPPED ? v : line, sum[v]);
         }
     }
 
@@ -113,16 +113,20 @@ private:
 
 }  // namespace thin
 
-// NAME, vectors at most, k at most.
-#define THIN_RUN(NAME, M, MOST_K)                                                                        \
-    enum : int { NAME##_shared = sizeof(thin::Run<M, MOST_K>::Shared) };                                 \
-    extern "C" __global__ void __launch_bounds__((thin::Run<M, MOST_K>::kThreads))                       \
+// NAME, vectors at most, k at most, whether lines are rows of A.
+#define THIN_RUN(NAME, ...)                                                                              \
+    enum : int { NAME##_shared = sizeof(thin::Run<__VA_ARGS__>::Shared) };                               \
+    extern "C" __global__ void __launch_bounds__((thin::Run<__VA_ARGS__>::kThreads))                     \
         NAME(const __grid_constant__ GemmArgs args) {                                                    \
         ptx::wait_for_previous_kernels();                                                                \
-        thin::Run<M, MOST_K>::run(args);                                                                 \
+        thin::Run<__VA_ARGS__>::run(args);                                                               \
     }
 
-THIN_RUN(thin_run_128x1, 1, 32)
-THIN_RUN(thin_run_128x2, 2, 64)
-THIN_RUN(thin_run_128x4, 4, 64)
-THIN_RUN(thin_run_128x4_deep, 4, 104)
+THIN_RUN(thin_run_128x1, 1, 32, true)
+THIN_RUN(thin_run_128x2, 2, 64, true)
+THIN_RUN(thin_run_128x4, 4, 64, true)
+THIN_RUN(thin_run_128x4_deep, 4, 104, true)
+THIN_RUN(thin_run_1x128, 1, 32, false)
+THIN_RUN(thin_run_2x128, 2, 64, false)
+THIN_RUN(thin_run_4x128, 4, 64, false)
+THIN_RUN(thin_run_4x128_deep, 4, 104, false)

@@ -1,6 +1,6 @@
 //! Why a kernel cannot compute a problem.
 
-use super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, SplitK};
+use super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Side, SplitK};
 use crate::device::DeviceInfo;
 use crate::gemm::operands::{Access, DType, ElementTypes, OperandLayout, Operands};
 use crate::gemm::problem::{GemmProblem, Precision, MAX_SIZE};
@@ -83,11 +83,13 @@ pub enum Refusal {
         /// The problem's.
         matrices: usize,
     },
-    /// There are gaps between the rows of A.
+    /// There are gaps between the rows of A, or the columns of B.
     Gaps {
-        /// Elements from one row to the next.
+        /// The rows of A, or the columns of B.
+        side: Side,
+        /// Elements from one to the next.
         stride: i64,
-        /// Elements of a row.
+        /// Elements of one.
         k: usize,
     },
     /// There are too many tiles to count.
@@ -167,10 +169,16 @@ impl fmt::Display for Refusal {
                 f,
                 "it takes at most {most} matrices at a time and the batch has {matrices}"
             ),
-            Refusal::Gaps { stride, k } => write!(
-                f,
-                "it takes rows of A that follow one another without gaps and those of {k} elements are {stride} apart"
-            ),
+            Refusal::Gaps { side, stride, k } => {
+                let lines = match side {
+                    Side::M => "rows of A",
+                    Side::N => "columns of B",
+                };
+                write!(
+                    f,
+                    "it takes {lines} that follow one another without gaps and those of {k} elements are {stride} apart"
+                )
+            }
             Refusal::Tiles(tiles) => write!(f, "it would have {tiles} tiles to count, and counts to {MAX_SIZE}"),
             Refusal::Strips(columns) => write!(
                 f,
@@ -266,9 +274,15 @@ impl KernelSpec {
                 matrices: problem.batch(),
             });
         }
-        let stride = problem.a.row_stride;
-        if needs.gapless_a && stride != problem.k as i64 {
-            return Some(Refusal::Gaps { stride, k: problem.k });
+        if let Some(side) = needs.gapless {
+            let stride = match side {
+                Side::M => problem.a.row_stride,
+                Side::N => problem.b.col_stride,
+            };
+            if stride != problem.k as i64 {
+                let k = problem.k;
+                return Some(Refusal::Gaps { side, stride, k });
+            }
         }
         if self.grid != Grid::Tiles && self.units(problem) > MAX_SIZE {
             return Some(Refusal::Tiles(self.units(problem)));

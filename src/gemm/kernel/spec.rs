@@ -148,8 +148,8 @@ pub struct Needs {
     pub max_k: u32,
     /// Most matrices of the batch; 0: any.
     pub max_batch: u32,
-    /// Whether rows of A follow one another without gaps: a tile of them is one run of memory.
-    pub gapless_a: bool,
+    /// Rows of A (along m) or columns of B (along n) that follow one another without gaps: a tile of them is one run of memory.
+    pub gapless: Option<Side>,
 }
 
 impl Needs {
@@ -163,7 +163,7 @@ impl Needs {
         max_n: 0,
         max_k: 0,
         max_batch: 0,
-        gapless_a: false,
+        gapless: None,
     };
 }
 

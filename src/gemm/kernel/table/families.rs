@@ -1,7 +1,7 @@
 //! The families of kernels. Each function makes a row of the table: it takes what a row says, fills in what its family has in
 //! common, and derives the rest. Tiles come as `[BM, BN, BK]`, `[WM, WN]`, `[TM, TN]`, stages: of a block, a warp and a thread.
 
-use super::super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Needs, Role, SplitK, Tile};
+use super::super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Needs, Role, Side, SplitK, Tile};
 use super::derived::{self, Clusters, Layout, Registers, Wgmma};
 use crate::gemm::operands::{Access, DType};
 
@@ -620,6 +620,8 @@ pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> Ke
     }
 }
 
+/// The most rows of such a product. Blocks take as many of them as their tile has, past the same lines.
+const BRIEF_ROWS: u32 = 64;
 /// The longest k of a product that takes about as long as a launch: from some thousands on, kernels with more of it under way are faster.
 const BRIEF_K: u32 = 2048;
 
@@ -636,13 +638,12 @@ const fn brief(name: &'static str, block: [u32; 3], steps: u32) -> KernelSpec {
     }
 }
 
-/// At most BM rows of A past lines of B that lie as `b` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
+/// Rows of A, BM of them a block, past lines of B that lie as `b` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
 pub(super) const fn brief_rows(name: &'static str, block: [u32; 3], steps: u32, b: &'static [Access]) -> KernelSpec {
-    let [bm, _, _] = block;
     KernelSpec {
         needs: Needs {
             b,
-            max_m: bm,
+            max_m: BRIEF_ROWS,
             max_k: BRIEF_K,
             ..Needs::ANY
         },
@@ -650,7 +651,8 @@ pub(super) const fn brief_rows(name: &'static str, block: [u32; 3], steps: u32, 
     }
 }
 
-/// At most BN columns of B past rows of A that lie as `a` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
+/// At most BN columns of B past rows of A that lie as `a` says: with several tiles along n, blocks would each write some bytes of the same rows of D.
+/// Tile `[BM, BN, BK]`, then elements of a thread in a turn.
 pub(super) const fn brief_cols(name: &'static str, block: [u32; 3], steps: u32, a: &'static [Access]) -> KernelSpec {
     let [_, bn, _] = block;
     KernelSpec {
@@ -877,6 +879,22 @@ pub(super) const fn thin_axpy_cols(name: &'static str, block: [u32; 2], warps: u
     }
 }
 
+/// B, whose rows 16 bytes fit, past rows of A, BM at a time: a lane reads four neighbours of a row at once. Tile `[BM, BN]`, then warps.
+pub(super) const fn thin_wide_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
+    let [bm, bn] = block;
+    let rows = derived::WARP / (bn / GEMV_K);
+    let warp = ThinAxpy {
+        each: GEMV_K,
+        rows,
+        turn: 8 * rows,
+    };
+    KernelSpec {
+        summary: "a matrix along its lines past few vectors, 16 bytes at a time",
+        needs: past_rows(block, &[Access::RowVector]),
+        ..thin_axpy(name, block, [bm, warp.each], warp, warps)
+    }
+}
+
 /// A thread has whole lines, so much of them in shared memory at a time.
 const fn thin_dot(name: &'static str, block: [u32; 3], thread: [u32; 2], stages: u32) -> KernelSpec {
     let tile = tile(block, NO_WARPS, thread, stages);
@@ -914,24 +932,48 @@ pub(super) const fn thin_dot_rows(name: &'static str, block: [u32; 3], stages: u
 
 /// A, whose rows are short and follow one another without gaps, past at most BN columns of B: a thread has a row, of at most BK elements, and a
 /// block has all of its rows in shared memory at once.
-pub(super) const fn thin_run(name: &'static str, block: [u32; 3]) -> KernelSpec {
+pub(super) const fn thin_run_cols(name: &'static str, block: [u32; 3]) -> KernelSpec {
     let [bm, bn, bk] = block;
     KernelSpec {
-        name,
-        file: "gemv/thin_run",
         summary: "short rows of A without gaps past a few columns, any alignment",
-        tile: tile(block, NO_WARPS, [1, bn], 1),
-        threads: bm,
-        dynamic_shared: derived::thin_run([bm, bn], bk),
-        pdl: true,
-        leaves_out_outside: true,
         needs: Needs {
             a: ALONG_ROWS,
             max_n: bn,
             max_k: bk,
-            gapless_a: true,
+            gapless: Some(Side::M),
             ..Needs::ANY
         },
+        ..thin_run(name, block, [1, bn], [bm, bn])
+    }
+}
+
+/// The same of columns of B past at most BM rows of A.
+pub(super) const fn thin_run_rows(name: &'static str, block: [u32; 3]) -> KernelSpec {
+    let [bm, bn, bk] = block;
+    KernelSpec {
+        summary: "short columns of B without gaps past a few rows, any alignment",
+        needs: Needs {
+            b: ALONG_COLS,
+            max_m: bm,
+            max_k: bk,
+            gapless: Some(Side::N),
+            ..Needs::ANY
+        },
+        ..thin_run(name, block, [bm, 1], [bn, bm])
+    }
+}
+
+/// Such a kernel whose threads have so many outputs, and whose blocks have so many lines past so many vectors.
+const fn thin_run(name: &'static str, block: [u32; 3], thread: [u32; 2], [lines, vectors]: [u32; 2]) -> KernelSpec {
+    let [_, _, bk] = block;
+    KernelSpec {
+        name,
+        file: "gemv/thin_run",
+        tile: tile(block, NO_WARPS, thread, 1),
+        threads: lines,
+        dynamic_shared: derived::thin_run([lines, vectors], bk),
+        pdl: true,
+        leaves_out_outside: true,
         ..FFMA
     }
 }

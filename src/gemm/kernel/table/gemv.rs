@@ -1,12 +1,13 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
+use super::families::thin_wide_rows;
 use super::families::{
     at_once, axpy_cols, axpy_rows, brief_cols, brief_lines_cols, brief_lines_rows, brief_rows, brief_wide, ALONG_COLS,
     ALONG_ROWS,
 };
 use super::families::{dot_cols, dot_rows, fused, short_cols, short_rows, stream};
-use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows, thin_run};
+use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows, thin_run_cols, thin_run_rows};
 use crate::gemm::operands::DType::F32;
 
 #[rustfmt::skip]
@@ -117,14 +118,22 @@ pub(super) const ROWS: &[KernelSpec] = &[
     thin_axpy_cols("thin_axpy_16x8",  [16, 8],  16),
     thin_axpy_cols("thin_axpy_32x8",  [32, 8],  16),
 
+    // name, [BM, BN], warps
+    thin_wide_rows("thin_wide_1x64",  [1, 64],  8),
+    thin_wide_rows("thin_wide_4x64",  [4, 64],  8),
+    thin_wide_rows("thin_wide_4x128", [4, 128], 8),
+
     // name, [BM, BN, BK], stages
-    thin_dot_cols("thin_dot_256x2",   [256, 2, 16], 3),
     thin_dot_cols("thin_dot_128x4",   [128, 4, 16], 4),
     thin_dot_rows("thin_dot_4x128",   [4, 128, 32], 3),
 
     // name, [BM, BN, BK]
-    thin_run("thin_run_128x1",      [128, 1, 32]),
-    thin_run("thin_run_128x2",      [128, 2, 64]),
-    thin_run("thin_run_128x4",      [128, 4, 64]),
-    thin_run("thin_run_128x4_deep", [128, 4, 104]),
+    thin_run_cols("thin_run_128x1",      [128, 1, 32]),
+    thin_run_cols("thin_run_128x2",      [128, 2, 64]),
+    thin_run_cols("thin_run_128x4",      [128, 4, 64]),
+    thin_run_cols("thin_run_128x4_deep", [128, 4, 104]),
+    thin_run_rows("thin_run_1x128",      [1, 128, 32]),
+    thin_run_rows("thin_run_2x128",      [2, 128, 64]),
+    thin_run_rows("thin_run_4x128",      [4, 128, 64]),
+    thin_run_rows("thin_run_4x128_deep", [4, 128, 104]),
 ];
