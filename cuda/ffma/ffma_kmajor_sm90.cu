@@ -66,7 +66,7 @@ struct KMajor {
     static constexpr int kStageBytes = (BM + BN) * kRowBytes;
     static constexpr int kQuads = BM * BN / kVector;                // 16-byte pieces of the tile
     static constexpr int kQuadRow = BN / kVector;
-    static constexpr int kBankRows = BN < kWarp ? kWarp / BN : 1;   // that lie in 32 banks
+    static constexpr int kBankRows = BN < kWarp ? kWarp / BN : 1;   // rows that lie in 32 banks
     static constexpr int kEach = kQuads / kMathThreads;          // that a thread stores
     static constexpr int kTogether = 2;                          // of them, where pieces of a tile come from other blocks
     static constexpr int kAhead = 4;                             // slices of k whose sums a thread has under way
@@ -236,7 +236,7 @@ struct KMajor {
     // ---- store ----
 
     // Sums lie in shared memory row by row. The quads of a row are permuted, so that the lanes of a warp, LM rows by LN
-    // columns, write to 32 banks.
+    // columns, write to 32 banks. Where a warp has but two columns (128 × 16), rows that lie in the same banks are told apart.
     static __device__ __forceinline__ int permutation(int row) {
         return LN < kVector ? row / kBankRows % kQuadRow : row % LM * (LN / kVector);
     }

@@ -22,7 +22,7 @@ struct Floats {
 
 }  // namespace brief
 
-// NAME (with the tile of D), vectors at most, lines of a block, lines of a warp beside each other, elements of a thread at a time.
+// NAME (with the tile of D), vectors and lines of a block, lines of a warp beside each other, elements of a thread at a time.
 #define BRIEF(NAME, M, LINES, LANES, STEPS, SWAPPED, ALONG_K)                                                        \
     extern "C" __global__ void __launch_bounds__(brief::kThreads) NAME(const __grid_constant__ GemmArgs args) {      \
         brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K>::run(args);                            \

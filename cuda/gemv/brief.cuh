@@ -1,4 +1,5 @@
-// Few vectors past the lines of a small matrix, or of each matrix of a batch: products that take about as long as a launch.
+// Few vectors past the lines of a small matrix, or of each matrix of a batch: products that take about as long as a launch. A block has a tile of
+// them, and blocks with other vectors past the same lines are its neighbours.
 //
 // Other kernels for few vectors are made for a stream: dozens of loads a thread, a path for each alignment, sums that meet in pairs. But one step
 // of decoding has products such as one row past 98 keys, for each of four heads. Their bytes pass in a tenth of a microsecond, and nearly all of

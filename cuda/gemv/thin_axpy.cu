@@ -17,6 +17,11 @@
 // their sums are added in pairs: always in the same order. Where there are few lines, a cluster cuts k. Few lines and a long k want
 // few lines a block, many warps and more of k at a time (1 × 32, 8 × 32), many lines the opposite (1 × 128, 8 × 128).
 //
+// Where 16 bytes fit the rows of the matrix, a lane of thin_wide_… has four neighbouring lines and reads them at once: a quarter of the
+// requests, of which eight are under way. It is for some thousand lines and a long k, past up to eight rows (docs/strict_fp32.md, "Wide rows").
+// H200, µs, B cold: thin_axpy_4x128, thin_wide.
+//   NN 1×8192×28672   255   211        NN 3×10752×3584   42.9   40.0
+//
 // Some hundreds of lines fill few blocks of 32, and then each of the few multiprocessors is at its own limit. Blocks of 16 or 8 lines are two
 // or four times as many: a warp reads 2 or 4 rows at once, whose sums meet at the end. They ask for a fifth or a half more sectors, since rows
 // that start anywhere touch one more than they fill. An H100, µs, operands cold, in a program of nothing else:

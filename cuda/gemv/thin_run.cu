@@ -1,5 +1,5 @@
 // Many short lines that follow one another without gaps, past few vectors: rows of A past columns of B, with k up to about a hundred and of any
-// residue, such as an image's patches past the one filter of each channel.
+// residue, such as an image's patches past the one filter of each channel. Or columns of B past rows of A: a step's scores with keys of 40 numbers.
 //
 // A tile of such lines is one run of memory, wherever lines begin. So threads copy it 16 bytes at a time, with no thought of lines, and all of
 // it at once. Then a thread reads a line of its own. Lines off 16 bytes have an odd k or twice one, so the lines of a warp lie in 32 banks, or in 16:
