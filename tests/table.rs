@@ -52,6 +52,11 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
+        "gemv_short_m1",
+        "one row past the keys of a large batch, of over 64 elements or with gaps between them, seldom drawn here: \
+         NT 440 × 1×3009×72 takes 118 µs on an H200, 130 by the next best",
+    ),
+    (
         "gemv_short_n1",
         "one column past rows of a short k in a large batch, seldom drawn here: NT 120 × 649×1×72 takes 8.1 µs on an H200, 9.7 by the next best",
     ),
