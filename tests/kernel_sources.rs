@@ -52,6 +52,8 @@ const BRIEF_WIDE: &[(&str, &str)] = &[
     ("bk", "C::kTurn"),
     ("threads", "brief::kThreads"),
     ("partial_sums", "C::kGroups * C::kLanesK"),
+    ("most_rows", "brief::kMostRows"),
+    ("most_cols", "0"),
     ("a_along_k", "true"),
     ("b_along_k", "true"),
 ];
@@ -231,7 +233,7 @@ const FAMILIES: &[Family] = &[
         of: "brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K>",
         says: &[
             ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "C::kTurn"), ("threads", "brief::kThreads"),
-            ("partial_sums", "C::kApart"),
+            ("partial_sums", "C::kApart"), ("most_rows", "SWAPPED ? 0 : brief::kMostRows"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "SWAPPED && ALONG_K"), ("b_along_k", "!SWAPPED && ALONG_K"),
         ],
     },
@@ -240,7 +242,8 @@ const FAMILIES: &[Family] = &[
         of: "void",
         says: &[
             ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "STEPS"), ("threads", "LINES"),
-            ("partial_sums", "1"), ("a_along_k", "false"), ("b_along_k", "false"),
+            ("partial_sums", "1"), ("most_rows", "SWAPPED ? 0 : brief::kMostRows"), ("most_cols", "SWAPPED ? M : 0"),
+            ("a_along_k", "false"), ("b_along_k", "false"),
         ],
     },
     Family {

@@ -243,7 +243,7 @@ struct KMajor {
     static __device__ __forceinline__ int place_of(int row, int col) {
         return (row * kQuadRow + (col / kVector ^ permutation(row))) * kVector + col % kVector;
     }
-    static_assert((LM - 1) * (LN / kVector) < kQuadRow, "a permutation stays within a row");
+    static_assert((LM - 1) * (LN / kVector) < kQuadRow && (kQuadRow & (kQuadRow - 1)) == 0, "a permutation stays within a row");
 
     static __device__ __forceinline__ float4 sum_groups(const Shared& shared, int quad) {
         float4 sum = shared.sums[0][quad];

@@ -34,6 +34,7 @@
 namespace brief {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+constexpr int kMostRows = 64;   // of A, of which blocks have M each; columns of B are M at most
 
 // Whether nothing but α is applied to the sums.
 __device__ __forceinline__ bool is_bare(const GemmArgs& args) {
@@ -62,6 +63,7 @@ struct Place {
 
     template <int M, int LINES, bool SWAPPED>
     static __device__ __forceinline__ Place of(const GemmArgs& args) {
+        static_assert(SWAPPED || M <= kMostRows, "a tile has no more rows than a product");
         const int across = ((SWAPPED ? args.m : args.n) - 1) / LINES + 1, down = ((SWAPPED ? args.n : args.m) - 1) / M + 1;   // blocks
         const int unit = static_cast<int>(blockIdx.x), strip = down == 1 ? unit : unit / down;
         const int batch = across == 1 ? strip : args.batch == 1 ? 0 : strip / across;

@@ -204,34 +204,48 @@ fn a_few_rows_stream_the_weights_in_either_storage_order() {
     );
 }
 
-/// Kernels that take a tile of A as one run of memory would read the gaps as rows.
+/// Kernels that take a tile of A or of B as one run of memory would read the gaps as rows or columns.
 #[test]
-fn rows_of_a_with_gaps_are_refused_where_they_are_to_be_one_run() {
+fn lines_with_gaps_are_refused_where_they_are_to_be_one_run() {
     const DRAWN: usize = 2000;
     let mut rng = StdRng::seed_from_u64(5);
-    let runs = TABLE.iter().filter(|spec| spec.needs.gapless == Some(Side::M));
-    for spec in runs.clone() {
+    let mut met = [0, 0];
+    for spec in TABLE {
+        let Some(side) = spec.needs.gapless else { continue };
         for _ in 0..DRAWN {
             let mut size = |most: u32| rng.random_range(1..=most as usize);
-            let (m, n, k, gap) = (
-                size(100_000),
-                size(spec.needs.max_n),
-                size(spec.needs.max_k),
-                size(8) / 2,
-            );
-            let (apart, align) = (size(2) * m * (k + gap), [4, 16][size(2) - 1]);
-            let a = OperandLayout::row_major(k + gap).with_align(align);
-            let mut problem = GemmProblem::new(m, n, k, a, OperandLayout::col_major(k));
+            let (lines, k, gap) = (size(100_000), size(spec.needs.max_k), size(8) / 2);
+            let (apart, align) = (size(2) * lines * (k + gap), [4, 16][size(2) - 1]);
+            let run = |layout: OperandLayout| layout.with_align(align);
+            let (m, n, mut problem) = match side {
+                Side::M => {
+                    let n = size(spec.needs.max_n);
+                    let a = run(OperandLayout::row_major(k + gap));
+                    (lines, n, GemmProblem::new(lines, n, k, a, OperandLayout::col_major(k)))
+                }
+                Side::N => {
+                    let m = size(spec.needs.max_m);
+                    let b = run(OperandLayout::col_major(k + gap));
+                    (m, lines, GemmProblem::new(m, lines, k, OperandLayout::row_major(k), b))
+                }
+            };
             if size(3) == 1 {
                 problem.batch_dims[MAX_BATCH_DIMS - 1] = 3;
-                problem.a.batch_strides[MAX_BATCH_DIMS - 1] = apart as i64;
+                let matrix = match side {
+                    Side::M => &mut problem.a,
+                    Side::N => &mut problem.b,
+                };
+                matrix.batch_strides[MAX_BATCH_DIMS - 1] = apart as i64;
                 problem.d.batch_strides[MAX_BATCH_DIMS - 1] = (m * n) as i64;
             }
             let folded = problem.folded().unwrap();
             let refusal = spec.refusal(&folded, &DeviceInfo::H100);
-            let stride = folded.a.row_stride;
+            let stride = match side {
+                Side::M => folded.a.row_stride,
+                Side::N => folded.b.col_stride,
+            };
             if stride != k as i64 {
-                let side = Side::M;
+                met[side as usize] += 1;
                 assert_eq!(
                     refusal,
                     Some(Refusal::Gaps { side, stride, k }),
@@ -243,7 +257,7 @@ fn rows_of_a_with_gaps_are_refused_where_they_are_to_be_one_run() {
             }
         }
     }
-    assert!(runs.count() > 0);
+    assert!(met[0] > DRAWN && met[1] > DRAWN, "{met:?} lines with gaps");
 }
 
 #[test]

@@ -26,7 +26,7 @@
 //! clusters had been left out, with all other costs held (docs/cost_model.md).
 //!
 //! `brief_` and `ffma_unaligned_64x96` have the costs of an H200: no H100 has run them. Nor has one run `thin_wide_`, `thin_run_` past rows of A, and `ffma_kmajor_` of 16
-//! and 32 columns: these have the costs that their likes have, on whose first guesses an H200 chose worse than by fitted ones.
+//! and 32 columns: theirs are first guesses, by kernels like them. By such guesses an H200 chose worse than by what was fitted then.
 //!
 //! Costs of 16-bit kernels, and what these have in common, were fitted to 3731 drawn BF16 products of 2026-11-27, from an H200's costs, when ragged
 //! tiles had become faster (those of S as well as of R, which they are no longer). `gemv_bf16_`, `gemv_stream_bf16_` and `gemv_ring_bf16_` are from

@@ -804,11 +804,13 @@ struct ThinAxpy {
     turn: u32,
 }
 
-const fn thin_warp(vectors: u32, lines: u32) -> ThinAxpy {
-    let (each, rows) = match lines < derived::WARP {
-        true => (1, derived::WARP / lines),
-        false => (lines / derived::WARP, 1),
+/// Where lanes read so many neighbouring lines at once.
+const fn thin_warp(vectors: u32, lines: u32, at_once: u32) -> ThinAxpy {
+    let lanes = match lines / at_once < derived::WARP {
+        true => lines / at_once,
+        false => derived::WARP,
     };
+    let (each, rows) = (lines / lanes, derived::WARP / lanes);
     let steps = match (vectors, each) {
         (1, 1) => 32,
         (_, 1) => 16,
@@ -862,7 +864,7 @@ const fn thin_axpy(name: &'static str, [bm, bn]: [u32; 2], thread: [u32; 2], war
 /// B past rows of A, BM at a time. Tile `[BM, BN]`, then warps.
 pub(super) const fn thin_axpy_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     let [bm, bn] = block;
-    let warp = thin_warp(bm, bn);
+    let warp = thin_warp(bm, bn, 1);
     KernelSpec {
         needs: past_rows(block, ALONG_ROWS),
         ..thin_axpy(name, block, [bm, warp.each], warp, warps)
@@ -872,7 +874,7 @@ pub(super) const fn thin_axpy_rows(name: &'static str, block: [u32; 2], warps: u
 /// A, stored transposed, past columns of B, BN at a time.
 pub(super) const fn thin_axpy_cols(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     let [bm, bn] = block;
-    let warp = thin_warp(bn, bm);
+    let warp = thin_warp(bn, bm, 1);
     KernelSpec {
         needs: past_cols(block, ALONG_COLS),
         ..thin_axpy(name, block, [warp.each, bn], warp, warps)
@@ -882,12 +884,7 @@ pub(super) const fn thin_axpy_cols(name: &'static str, block: [u32; 2], warps: u
 /// B, whose rows 16 bytes fit, past rows of A, BM at a time: a lane reads four neighbours of a row at once. Tile `[BM, BN]`, then warps.
 pub(super) const fn thin_wide_rows(name: &'static str, block: [u32; 2], warps: u32) -> KernelSpec {
     let [bm, bn] = block;
-    let rows = derived::WARP / (bn / GEMV_K);
-    let warp = ThinAxpy {
-        each: GEMV_K,
-        rows,
-        turn: 8 * rows,
-    };
+    let warp = thin_warp(bm, bn, GEMV_K);
     KernelSpec {
         summary: "a matrix along its lines past few vectors, 16 bytes at a time",
         needs: past_rows(block, &[Access::RowVector]),
