@@ -50,7 +50,7 @@ const BRIEF_WIDE: &[(&str, &str)] = &[
     ("bm", "M"),
     ("bn", "LINES"),
     ("bk", "C::kTurn"),
-    ("threads", "brief::kThreads"),
+    ("threads", "C::kThreads"),
     ("partial_sums", "C::kGroups * C::kLanesK"),
     ("most_rows", "brief::kMostRows"),
     ("most_cols", "0"),
@@ -211,8 +211,8 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "GEMV_SHORT(NAME, M, EACH, BK, SWAPPED)",
-        of: "gemv::Short<gemv::Floats, M, EACH, BK, SWAPPED>",
+        made_by: "GEMV_SHORT(NAME, M, EACH, BK, SWAPPED, LANES)",
+        of: "gemv::Short<gemv::Floats, M, EACH, BK, SWAPPED, LANES>",
         says: &[
             ("fused", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
             ("partial_sums", "C::kLanes"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "true"),
@@ -229,10 +229,10 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "BRIEF(NAME, M, LINES, LANES, STEPS, SWAPPED, ALONG_K)",
-        of: "brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K>",
+        made_by: "BRIEF(NAME, M, LINES, LANES, STEPS, WARPS, SWAPPED, ALONG_K)",
+        of: "brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K, WARPS>",
         says: &[
-            ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "C::kTurn"), ("threads", "brief::kThreads"),
+            ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "C::kTurn"), ("threads", "C::kThreads"),
             ("partial_sums", "C::kApart"), ("most_rows", "SWAPPED ? 0 : brief::kMostRows"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "SWAPPED && ALONG_K"), ("b_along_k", "!SWAPPED && ALONG_K"),
         ],

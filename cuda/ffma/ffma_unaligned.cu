@@ -38,6 +38,7 @@
 // Tiles of 64 × 64 or 128 × 32 and smaller are for tall products with a short k, or for small ones. There FFMA are not the limit, but what is
 // waited for: the first portions, the end of a tile. More blocks on a multiprocessor are worth more than more outputs a thread or more stages.
 // So 128 × 32 has two stages and five blocks, and 64 × 32, 32 × 32 and 16 × 32 have 4 × 4 outputs a thread (docs/strict_fp32.md has the times).
+// 48 rows or columns, and 96, have 12 × 4 outputs a thread, for what 64 and 128 would leave half empty. 128 × 96 has the fewest instructions for an FFMA.
 //
 // Sliced-K (…_sliced_k). Where there is a tile a multiprocessor or less, a block of two or four warps keeps a scheduler busy for a third of
 // the time. There groups of warps, each with a ring of its own, take a part of k each, and add up their sums through shared memory.
@@ -68,7 +69,7 @@ template <int EXTENT, int DEPTH, int THREADS, int PITCH, bool ALONG_K>
 struct WordCopies {
     static constexpr int kWord = sizeof(float);
     static constexpr int kLanesK = 8, kRowsAtOnce = THREADS / kLanesK;   // four rows of eight steps use each bank once
-    static constexpr int kAcross = EXTENT < kWarp ? EXTENT : kWarp, kStepsAtOnce = THREADS / kAcross;
+    static constexpr int kAcross = EXTENT % kWarp == 0 ? kWarp : kWarp / 2, kStepsAtOnce = THREADS / kAcross;
     static constexpr int kGroups = ALONG_K ? EXTENT / kRowsAtOnce : DEPTH / kStepsAtOnce;
     static constexpr int kInGroup = ALONG_K ? DEPTH / kLanesK : EXTENT / kAcross;
     static constexpr int kFurther = ALONG_K ? kLanesK : kAcross;   // steps or rows from neighbour to neighbour of a group
@@ -352,9 +353,14 @@ private:
 FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_64x96, 4, 64, 96, 16, 16, 96, 4, 12, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_96x64, 4, 96, 64, 16, 48, 32, 12, 4, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x128, 2, 128, 128, 16, 32, 64, 8, 8, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x96, 3, 128, 96, 16, 32, 96, 8, 12, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_64x128_short_k, 4, 64, 128, 16, 32, 64, 8, 8, 3, true, 1)
 FFMA_UNALIGNED(ffma_unaligned_128x64_short_k, 4, 128, 64, 16, 64, 32, 8, 8, 3, true, 1)
 FFMA_UNALIGNED(ffma_unaligned_64x64, 6, 64, 64, 16, 32, 32, 4, 8, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x48, 8, 64, 48, 16, 32, 48, 4, 12, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_48x64, 8, 48, 64, 16, 48, 32, 12, 4, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_128x32, 5, 128, 32, 16, 32, 32, 4, 8, 2, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_64x32, 7, 64, 32, 16, 16, 32, 4, 4, 3, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_32x64, 8, 32, 64, 16, 32, 32, 4, 8, 3, false, 1)
@@ -362,6 +368,7 @@ FFMA_UNALIGNED(ffma_unaligned_32x32, 14, 32, 32, 16, 16, 32, 4, 4, 2, false, 1)
 FFMA_UNALIGNED(ffma_unaligned_16x32, 19, 16, 32, 16, 16, 32, 4, 4, 3, false, 1)
 // Sliced-K.
 FFMA_UNALIGNED(ffma_unaligned_64x64_sliced_k, 2, 64, 64, 32, 32, 32, 4, 8, 3, false, 2)
+FFMA_UNALIGNED(ffma_unaligned_64x48_sliced_k, 2, 64, 48, 64, 32, 48, 4, 12, 3, false, 4)
 FFMA_UNALIGNED(ffma_unaligned_64x32_sliced_k, 2, 64, 32, 64, 32, 32, 4, 8, 3, false, 4)
 FFMA_UNALIGNED(ffma_unaligned_32x64_sliced_k, 2, 32, 64, 64, 32, 32, 4, 8, 3, false, 4)
 FFMA_UNALIGNED(ffma_unaligned_32x32_sliced_k, 4, 32, 32, 64, 32, 32, 4, 8, 2, false, 4)

@@ -20,6 +20,7 @@ struct ColumnStore {
     using LaneGrid = Lanes<kLanesM, kLanesN>;
     static constexpr int kWarpsN = BN / WN, kWarps = BM / WM * kWarpsN;   // of a group
     static constexpr int kGroupThreads = kWarps * kWarp, kThreads = GROUPS * kGroupThreads;
+    static constexpr int kColumns = (WN - 1) / kWarp + 1;   // of a lane, when rows are stored
     static constexpr int kPitchSum = BN + 1;   // where the epilogue walks the whole tile
     static_assert(BM % WM == 0 && BN % WN == 0 && kLanesM * kLanesN == kWarp, "warp tiles fill the block's, and lanes the warp's");
 
@@ -49,7 +50,7 @@ struct ColumnStore {
     static __device__ __forceinline__ void store_groups(const Thread& tile, const GemmArgs& args, const WorkUnit& work, RoomOfGroups& room,
                                                         int group, int warp, int lane) {
         static_assert(TM == kVector && kLanesM % GROUPS == 0, "a warp's sums are kLanesM times four rows, and groups share these");
-        constexpr int kColumns = WN / kWarp, kEach = kLanesM / GROUPS;
+        constexpr int kEach = kLanesM / GROUPS;
         const int m = LaneGrid::m(lane), n = LaneGrid::n(lane) * kVector;
 #pragma unroll
         for (int j = 0; j < TN; ++j) room.out[group][warp][place(m, n + Thread::col(j))] = tile.quad(0, j);
@@ -57,7 +58,7 @@ struct ColumnStore {
         const bool plain = is_plain(args);
         const Scalars scalars(args);
         const int row = warp / kWarpsN * WM + group * kEach * kVector, col = warp % kWarpsN * WN + lane;   // in the tile
-        const int rows_left = args.m - work.row - row, cols_left = args.n - work.col - col;
+        const int rows_left = args.m - work.row - row, cols_left = of_warp(args.n - work.col - col, lane);
         const int64_t stride = args.d.row_stride;
         float* to = static_cast<float*>(args.d.data) + batch_offset(args, args.d, work.batch) + (work.row + row) * stride + work.col + col;
         float* sums = room.sums + row * kPitchSum + col;
@@ -66,6 +67,7 @@ struct ColumnStore {
             float4 quads[kColumns];
 #pragma unroll
             for (int c = 0; c < kColumns; ++c) {
+                if (!is_column(c, lane)) continue;
                 const int at = place(group * kEach + r, c * kWarp + lane);
                 quads[c] = room.out[0][warp][at];
 #pragma unroll
@@ -82,6 +84,7 @@ struct ColumnStore {
                 const bool inside = r * kVector + v < rows_left;
 #pragma unroll
                 for (int c = 0; c < kColumns; ++c) {
+                    if (!is_column(c, lane)) continue;
                     const float sum = in_row(quads[c], v);
                     if (!plain) sums[(r * kVector + v) * kPitchSum + c * kWarp] = sum;
                     else if (inside && c * kWarp < cols_left) to[c * kWarp] = scalars.scale(sum);
@@ -101,6 +104,12 @@ private:
                args.residual.data == nullptr;
     }
 
+    // Whether the warp has the c-th column of a lane, and how many of the columns that are left from the lane's first one on are the warp's: lanes
+    // of the upper half have one less where a warp has an odd multiple of 16.
+    static_assert(WN % (kWarp / 2) == 0, "half a warp stores neighbours");
+    static __device__ __forceinline__ bool is_column(int c, int lane) { return WN % kWarp == 0 || c * kWarp + lane < WN; }
+    static __device__ __forceinline__ int of_warp(int cols_left, int lane) { return WN % kWarp == 0 ? cols_left : min(cols_left, WN - lane); }
+
     // The element of row `v`: pairs are swapped in a quad.
     static __device__ __forceinline__ float in_row(const float4& q, int v) { return v == 0 ? q.y : v == 1 ? q.x : v == 2 ? q.w : q.z; }
 
@@ -115,10 +124,9 @@ private:
     // (ThreadTile::quad) and are read as such by lanes that have neighbouring columns, and store a row after the other.
     static __device__ __forceinline__ void store_columns(const Thread& tile, const GemmArgs& args, const WorkUnit& work, float4* out, int warp,
                                                          int lane) {
-        constexpr int kColumns = WN / kWarp;   // of a lane
         const Scalars scalars(args);
         const int first_row = work.row + warp / kWarpsN * WM, first_col = work.col + warp % kWarpsN * WN + lane;
-        const int rows_left = args.m - first_row, cols_left = args.n - first_col;
+        const int rows_left = args.m - first_row, cols_left = of_warp(args.n - first_col, lane);
         const int64_t stride = args.d.row_stride;
         float* const d = static_cast<float*>(args.d.data) + batch_offset(args, args.d, work.batch) + first_row * stride + first_col;
         float* to = d;   // rows are stored in their order
@@ -132,7 +140,9 @@ private:
             for (int r = 0; r < kLanesM; ++r) {
                 float4 quads[kColumns];
 #pragma unroll
-                for (int c = 0; c < kColumns; ++c) quads[c] = out[place(r, c * kWarp + lane)];
+                for (int c = 0; c < kColumns; ++c) {
+                    if (is_column(c, lane)) quads[c] = out[place(r, c * kWarp + lane)];
+                }
 #pragma unroll
                 for (int v = 0; v < kVector; ++v) {
                     const bool inside = Thread::row(i) + r * kVector + v < rows_left;

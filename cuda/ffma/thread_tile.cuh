@@ -11,8 +11,6 @@ template <int LM, int LN, int TM, int TN>
 struct ThreadTile {
     static constexpr int kWarpM = LM * TM, kWarpN = LN * TN;
     static_assert(TM % kVector == 0 && TN % kVector == 0, "fragments are read 16 bytes at a time");
-    static_assert(kWarpM % 32 == 0 || kWarpM == 16, "the swizzle moves chunks within a warp's rows");
-    static_assert(kWarpN % 32 == 0, "the swizzle moves chunks within a warp's columns");
 
     float acc[TM][TN];
     float a[2][TM], b[2][TN];   // fragments of this step and the next
@@ -32,6 +30,8 @@ struct ThreadTile {
     template <int BM, int BN>
     __device__ __forceinline__ void load(int buffer, const float (*tile_a)[BM], const float (*tile_b)[BN], int k,
                                          int first_row, int first_col) {
+        static_assert(kWarpM % 32 == 0 || kWarpM == 16, "the swizzle moves chunks within a warp's rows");
+        static_assert(kWarpN % 32 == 0, "the swizzle moves chunks within a warp's columns");
         const int swizzle_a = chunk_swizzle<BM>(k), swizzle_b = chunk_swizzle<BN>(k);
         const float* a_line = tile_a[k] + (first_row ^ swizzle_a % LM * kVector);
         const float* b_line = tile_b[k] + (first_col ^ swizzle_b % LN * kVector);

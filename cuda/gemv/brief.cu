@@ -22,10 +22,10 @@ struct Floats {
 
 }  // namespace brief
 
-// NAME (with the tile of D), vectors and lines of a block, lines of a warp beside each other, elements of a thread at a time.
-#define BRIEF(NAME, M, LINES, LANES, STEPS, SWAPPED, ALONG_K)                                                        \
-    extern "C" __global__ void __launch_bounds__(brief::kThreads) NAME(const __grid_constant__ GemmArgs args) {      \
-        brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K>::run(args);                            \
+// NAME (with the tile of D), vectors and lines of a block, lines of a warp beside each other, elements of a thread at a time, warps.
+#define BRIEF(NAME, M, LINES, LANES, STEPS, WARPS, SWAPPED, ALONG_K)                                                 \
+    extern "C" __global__ void __launch_bounds__(WARPS * kWarp) NAME(const __grid_constant__ GemmArgs args) {        \
+        brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K, WARPS>::run(args);                     \
     }
 #define BRIEF_AXPY_ROWS(NAME, ...) BRIEF(NAME, __VA_ARGS__, false, false)
 #define BRIEF_AXPY_COLS(NAME, ...) BRIEF(NAME, __VA_ARGS__, true, false)
@@ -40,32 +40,38 @@ struct Floats {
 #define BRIEF_LINES_COLS(NAME, ...) BRIEF_LINES(NAME, __VA_ARGS__, true)
 // NAME, vectors at most, lines of a block, times 16 bytes that a thread asks for at once.
 #define BRIEF_WIDE(NAME, M, LINES, STEPS)                                                                            \
-    extern "C" __global__ void __launch_bounds__(brief::kThreads) NAME(const __grid_constant__ GemmArgs args) {      \
+    extern "C" __global__ void __launch_bounds__(brief::kWarps * kWarp) NAME(const __grid_constant__ GemmArgs args) { \
         brief::BriefWide<brief::Floats, M, LINES, STEPS, false>::run(args);                                          \
     }
 
-BRIEF_AXPY_ROWS(brief_axpy_1x8, 1, 8, 8, 8)
-BRIEF_AXPY_ROWS(brief_axpy_1x16, 1, 16, 16, 8)
-BRIEF_AXPY_ROWS(brief_axpy_1x32, 1, 32, 32, 16)
-BRIEF_AXPY_ROWS(brief_axpy_4x8, 4, 8, 8, 8)
-BRIEF_AXPY_ROWS(brief_axpy_4x32, 4, 32, 32, 16)
-BRIEF_AXPY_ROWS(brief_axpy_4x64, 4, 64, 32, 16)
-BRIEF_AXPY_ROWS(brief_axpy_8x16, 8, 16, 16, 8)
-BRIEF_AXPY_ROWS(brief_axpy_8x32, 8, 32, 32, 8)
-BRIEF_AXPY_COLS(brief_axpy_8x1, 1, 8, 8, 8)
-BRIEF_AXPY_COLS(brief_axpy_32x1, 1, 32, 32, 16)
-BRIEF_AXPY_COLS(brief_axpy_32x4, 4, 32, 32, 16)
-BRIEF_AXPY_COLS(brief_axpy_32x8, 8, 32, 32, 8)
-BRIEF_DOT_ROWS(brief_dot_1x4, 1, 4, 4, 8)
-BRIEF_DOT_ROWS(brief_dot_1x16, 1, 16, 4, 8)
-BRIEF_DOT_ROWS(brief_dot_4x8, 4, 8, 4, 8)
-BRIEF_DOT_ROWS(brief_dot_4x32, 4, 32, 4, 8)
-BRIEF_DOT_ROWS(brief_dot_8x8, 8, 8, 4, 4)
-BRIEF_DOT_COLS(brief_dot_4x1, 1, 4, 4, 8)
-BRIEF_DOT_COLS(brief_dot_16x1, 1, 16, 4, 8)
-BRIEF_DOT_COLS(brief_dot_8x4, 4, 8, 4, 8)
-BRIEF_DOT_COLS(brief_dot_32x4, 4, 32, 4, 8)
-BRIEF_DOT_COLS(brief_dot_32x8, 8, 32, 4, 8)
+BRIEF_AXPY_ROWS(brief_axpy_1x8, 1, 8, 8, 8, 8)
+BRIEF_AXPY_ROWS(brief_axpy_1x8_deep, 1, 8, 8, 8, 32)
+BRIEF_AXPY_ROWS(brief_axpy_1x16, 1, 16, 16, 8, 8)
+BRIEF_AXPY_ROWS(brief_axpy_1x32, 1, 32, 32, 16, 8)
+BRIEF_AXPY_ROWS(brief_axpy_4x8, 4, 8, 8, 8, 8)
+BRIEF_AXPY_ROWS(brief_axpy_4x8_deep, 4, 8, 8, 8, 32)
+BRIEF_AXPY_ROWS(brief_axpy_4x32, 4, 32, 32, 16, 8)
+BRIEF_AXPY_ROWS(brief_axpy_4x64, 4, 64, 32, 16, 8)
+BRIEF_AXPY_ROWS(brief_axpy_8x16, 8, 16, 16, 8, 8)
+BRIEF_AXPY_ROWS(brief_axpy_8x32, 8, 32, 32, 8, 8)
+BRIEF_AXPY_COLS(brief_axpy_8x1, 1, 8, 8, 8, 8)
+BRIEF_AXPY_COLS(brief_axpy_8x1_deep, 1, 8, 8, 8, 32)
+BRIEF_AXPY_COLS(brief_axpy_32x1, 1, 32, 32, 16, 8)
+BRIEF_AXPY_COLS(brief_axpy_32x4, 4, 32, 32, 16, 8)
+BRIEF_AXPY_COLS(brief_axpy_32x8, 8, 32, 32, 8, 8)
+BRIEF_DOT_ROWS(brief_dot_1x4, 1, 4, 4, 8, 8)
+BRIEF_DOT_ROWS(brief_dot_1x4_deep, 1, 4, 4, 8, 32)
+BRIEF_DOT_ROWS(brief_dot_1x16, 1, 16, 4, 8, 8)
+BRIEF_DOT_ROWS(brief_dot_4x8, 4, 8, 4, 8, 8)
+BRIEF_DOT_ROWS(brief_dot_4x8_deep, 4, 8, 4, 8, 32)
+BRIEF_DOT_ROWS(brief_dot_4x32, 4, 32, 4, 8, 8)
+BRIEF_DOT_ROWS(brief_dot_8x8, 8, 8, 4, 4, 8)
+BRIEF_DOT_COLS(brief_dot_4x1, 1, 4, 4, 8, 8)
+BRIEF_DOT_COLS(brief_dot_4x1_deep, 1, 4, 4, 8, 32)
+BRIEF_DOT_COLS(brief_dot_16x1, 1, 16, 4, 8, 8)
+BRIEF_DOT_COLS(brief_dot_8x4, 4, 8, 4, 8, 8)
+BRIEF_DOT_COLS(brief_dot_32x4, 4, 32, 4, 8, 8)
+BRIEF_DOT_COLS(brief_dot_32x8, 8, 32, 4, 8, 8)
 BRIEF_WIDE(brief_wide_1x4, 1, 4, 2)
 BRIEF_WIDE(brief_wide_1x32, 1, 32, 2)
 BRIEF_WIDE(brief_wide_4x16, 4, 16, 1)

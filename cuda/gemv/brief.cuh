@@ -16,7 +16,8 @@
 //     lanes  8 … 15   lines 0 … 7 at k + 1                  lanes  8 … 15   k … k + 7 of line 1
 //     …               (LANES = 8; 32 lanes read one k)      …               (LANES = 4)
 //
-// Blocks of few lines are for few matrices: more of them, each with more of k under way. Blocks of many lines are for many matrices. Sums are
+// Blocks of few lines are for few matrices: more of them, each with more of k under way, and the next turn of it is asked for before this one is
+// multiplied. Blocks of many lines are for many matrices. Sums are
 // always added in the same order: a thread's own along k, then lanes, then warps.
 //
 // Where k is so short that lanes would have nothing to share, a thread takes a line with all of its k, and the vectors out of the L1 (BriefLines):
@@ -33,7 +34,7 @@
 
 namespace brief {
 
-constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+constexpr int kWarps = 8;   // of a block, where lines have no thread each
 constexpr int kMostRows = 64;   // of A, of which blocks have M each; columns of B are M at most
 
 // Whether nothing but α is applied to the sums.
@@ -80,8 +81,8 @@ struct Place {
     }
 };
 
-// Sums of M vectors and LINES lines, of which GROUPS warps have a part each: sums[group][vector · LINES + line].
-template <typename NUMBERS, int M, int LINES, int GROUPS>
+// Sums of M vectors and LINES lines, of which GROUPS warps have a part each, of a block of THREADS: sums[group][vector · LINES + line].
+template <typename NUMBERS, int M, int LINES, int GROUPS, int THREADS>
 struct Sums {
     static constexpr int kSums = M * LINES;
     using Shared = float[GROUPS][kSums];
@@ -104,7 +105,7 @@ struct Sums {
     static __device__ __forceinline__ void store(const GemmArgs& args, const Place& place, const THIN& thin, const Shared& sums) {
         const bool bare = is_bare(args);
 #pragma unroll 1
-        for (int at = threadIdx.x; at < kSums; at += kThreads) {
+        for (int at = threadIdx.x; at < kSums; at += THREADS) {
             float total = 0.0f;
 #pragma unroll
             for (int group = 0; group < GROUPS; ++group) total += sums[group][at];
@@ -117,21 +118,25 @@ struct Sums {
 
 // NUMBERS: what the elements are (kType), and the epilogue (store()). At most M vectors; LINES lines a block, LANES of them beside each other in
 // a warp; STEPS elements of its line a thread asks for at a time. SWAPPED: A is the matrix, and the vectors are the columns of B. ALONG_K:
-// neighbouring lanes have neighbours along k.
-template <typename NUMBERS, int M, int LINES, int LANES, int STEPS, bool SWAPPED, bool ALONG_K>
+// neighbouring lanes have neighbours along k. WARPS: of a block, more of them for a long k.
+template <typename NUMBERS, int M, int LINES, int LANES, int STEPS, bool SWAPPED, bool ALONG_K, int WARPS>
 struct Brief {
     using Element = element::Element<NUMBERS::kType>;
     using Stored = typename Element::Stored;
+    static constexpr int kThreads = WARPS * kWarp;
     static constexpr int kLanesK = kWarp / LANES;       // lanes that share a line
     static constexpr int kAcross = LINES / LANES;       // warps beside each other
-    static constexpr int kGroups = kWarps / kAcross;    // warps that share a line
+    static constexpr int kGroups = WARPS / kAcross;     // warps that share a line
     static constexpr int kApart = kGroups * kLanesK;    // of k, from one element of a thread to the next
     static constexpr int kTurn = kApart * STEPS;        // of k that the block takes at a time
     // Of the vectors a thread fetches so many at one k, and writes them at once: four, where at least half of the threads get some.
     static constexpr int kPiece = M % kVector == 0 && M / kVector * kTurn >= kThreads / 2 ? kVector : 1;
     static constexpr int kPieces = M / kPiece * kTurn, kFetched = (kPieces - 1) / kThreads + 1;   // of the block, of a thread
-    using Meet = Sums<NUMBERS, M, LINES, kGroups>;
-    static_assert(LANES * kLanesK == kWarp && kAcross * LANES == LINES && kGroups * kAcross == kWarps, "lanes and warps share lines and k evenly");
+    // Blocks of few lines are for a few matrices, whose k can be long: they ask for the next turn before they multiply. Blocks of many lines share
+    // a multiprocessor with others, and have no registers to spare.
+    static constexpr bool kAhead = LINES <= 8;
+    using Meet = Sums<NUMBERS, M, LINES, kGroups, kThreads>;
+    static_assert(LANES * kLanesK == kWarp && kAcross * LANES == LINES && kGroups * kAcross == WARPS, "lanes and warps share lines and k evenly");
     static_assert(kTurn <= kMaxOvershoot && LINES <= kMaxOvershoot, "past the end of k and of the lines an index is an int");
 
     static __device__ __forceinline__ void run(const GemmArgs& args) {
@@ -150,10 +155,8 @@ struct Brief {
         const int k_end = args.k;
         ptx::wait_for_previous_kernels();   // all before needs the arguments alone
 
-        float sum[M] = {};
-#pragma unroll 1
-        for (int k = 0; k < k_end; k += kTurn) {
-            Stored w[STEPS], x[kFetched][kPiece];
+        Stored w[STEPS], x[kFetched][kPiece];
+        const auto ask = [&](int k) {   // for this thread's elements of the turn that begins at k
 #pragma unroll
             for (int i = 0; i < kFetched; ++i) {
                 const Stored* const at = vectors + vector_of(i) * thin.vector_stride + step_of(i) * thin.vector_k_stride;
@@ -168,6 +171,12 @@ struct Brief {
                 w[s] = ptx::load_or_zero(line, k + first_k + s * kApart < k_end);
                 line += apart;
             }
+        };
+        if (kAhead) ask(0);
+        float sum[M] = {};
+#pragma unroll 1
+        for (int k = 0; k < k_end; k += kTurn) {
+            if (!kAhead) ask(k);
             if (k > 0) __syncthreads();   // the vectors of the turn before are done with
 #pragma unroll
             for (int i = 0; i < kFetched; ++i) {
@@ -182,10 +191,14 @@ struct Brief {
                 }
             }
             __syncthreads();
+            Stored here[STEPS];
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s) here[s] = w[s];
+            if (kAhead && k + kTurn < k_end) ask(k + kTurn);
 #pragma unroll
             for (int s = 0; s < STEPS; ++s) {
 #pragma unroll
-                for (int v = 0; v < M; ++v) sum[v] = fmaf(Element::load(&w[s]), panel[first_k + s * kApart][v], sum[v]);
+                for (int v = 0; v < M; ++v) sum[v] = fmaf(Element::load(&here[s]), panel[first_k + s * kApart][v], sum[v]);
             }
         }
         ptx::let_next_kernel_start();
@@ -210,8 +223,8 @@ struct BriefWide {
     static constexpr int kLanes = 4, kLanesK = kWarp / kLanes;   // lines of a warp beside each other, lanes that share a line
     static constexpr int kAcross = LINES / kLanes, kGroups = kWarps / kAcross;   // warps beside each other, warps that share a line
     static constexpr int kApart = kGroups * kLanesK * kElements;   // of k, from 16 bytes of a thread to the next
-    static constexpr int kTurn = kApart * STEPS;
-    using Meet = Sums<NUMBERS, M, LINES, kGroups>;
+    static constexpr int kTurn = kApart * STEPS, kThreads = kWarps * kWarp;
+    using Meet = Sums<NUMBERS, M, LINES, kGroups, kThreads>;
     static_assert(kAcross * kLanes == LINES && kGroups * kAcross == kWarps, "warps share lines and k evenly");
     static_assert(kTurn <= kMaxOvershoot && LINES <= kMaxOvershoot, "past the end of k and of the lines an index is an int");
     static_assert(kElements <= kLanesK, "each lane of a line has one element of the last k at most");

@@ -21,7 +21,7 @@ struct Halves {
 
 // Name, type, vectors at most, lines of a block, times 16 bytes that a thread asks for at once, whether the next kernel may come in then.
 #define BRIEF_HALF_OF(NAME, TYPE, M, LINES, STEPS, EARLY)                                                            \
-    extern "C" __global__ void __launch_bounds__(brief::kThreads) NAME(const __grid_constant__ GemmArgs args) {      \
+    extern "C" __global__ void __launch_bounds__(brief::kWarps * kWarp) NAME(const __grid_constant__ GemmArgs args) {      \
         brief::BriefWide<brief::Halves<TYPE>, M, LINES, STEPS, EARLY>::run(args);                                    \
     }
 #define BRIEF_HALF(TILE, ...)                                       \

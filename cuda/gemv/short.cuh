@@ -11,7 +11,7 @@
 //
 // 128 of k of all lines are asked for at once (64 past eight vectors, for registers), with the same of the vectors, which come out of the L1.
 // A block is gone when its lines are done: nine of them a multiprocessor have up to 147 KB under way, more than memory needs. Rows off 16 bytes are read element by element,
-// eight neighbouring ones of a line at a time. Sums are FP32 and always added in the same order: k in turn, then lanes.
+// eight neighbouring ones of a line at a time. A line that is longer is worth all lanes of a warp (LANES). Sums are FP32 and always added in the same order: k in turn, then lanes.
 #pragma once
 
 #include "../abi/operand.cuh"
@@ -24,12 +24,13 @@
 namespace gemv {
 
 // NUMBERS: what the elements are, and the epilogue. At most M vectors; EACH lines a lane, K of whose k are under way. SWAPPED: A is the matrix.
-template <typename NUMBERS, int M, int EACH, int K, bool SWAPPED>
+// LANES share a line.
+template <typename NUMBERS, int M, int EACH, int K, bool SWAPPED, int LANES = 8>
 struct Short {
     using Element = element::Element<NUMBERS::kType>;
     using Stored = typename Element::Stored;
     static constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-    static constexpr int kLanes = 8, kGroups = kWarp / kLanes;   // lanes of a line, and lines of a warp beside each other
+    static constexpr int kLanes = LANES, kGroups = kWarp / kLanes;   // lanes of a line, and lines of a warp beside each other
     static constexpr int kElements = Element::kVectorElements;   // of 16 bytes
     static constexpr int BK = K, kTurn = kLanes * kElements, kTurns = BK / kTurn;
     static constexpr int kLines = kWarps * kGroups * EACH;
@@ -72,6 +73,7 @@ struct Short {
             for (int turn = 0; turn < kTurns; ++turn)
 #pragma unroll
                 for (int i = 0; i < EACH; ++i) w[turn][i] = load<OF_LINES, true>(line[i], thin.matrix_k_stride, k + turn * kTurn, lane, k_end);
+            if constexpr (LANES == kWarp) __syncwarp();   // or else the compiler puts multiplications between the loads, and they wait
 #pragma unroll
             for (int turn = 0; turn < kTurns; ++turn) {
                 float x[M][kElements];   // vectors beyond the last are read as the last one again and not stored

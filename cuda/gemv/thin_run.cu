@@ -1,4 +1,4 @@
-// Many short lines that follow one another without gaps, past few vectors: rows of A past columns of B, with k up to about a hundred and of any
+// Many short lines that follow one another without gaps, past few vectors: rows of A past up to eight columns of B, with k up to about a hundred and of any
 // residue, such as an image's patches past the one filter of each channel. Or columns of B past rows of A: a step's scores with keys of 40 numbers.
 //
 // A tile of such lines is one run of memory, wherever lines begin. So threads copy it 16 bytes at a time, with no thought of lines, and all of
@@ -27,7 +27,7 @@ template <int M, int MOST_K, bool SWAPPED>
 struct Run {
     static constexpr int kLines = 128, kThreads = kLines;
     static_assert(kLines <= kMaxOvershoot, "the line past a matrix's last one is an int");
-    static_assert(M == 1 || M == 2 || M == kVector, "the numbers of a k are read at once");
+    static_assert(M == 1 || M == 2 || M % kVector == 0, "the numbers of a k are read at once, or 16 bytes at a time");
 
     struct Shared {
         float run[kLines * (MOST_K + kVector)];   // with padding, or from up to three elements past the first place on
@@ -126,6 +126,7 @@ THIN_RUN(thin_run_128x1, 1, 32, true)
 THIN_RUN(thin_run_128x2, 2, 64, true)
 THIN_RUN(thin_run_128x4, 4, 64, true)
 THIN_RUN(thin_run_128x4_deep, 4, 104, true)
+THIN_RUN(thin_run_128x8, 8, 64, true)
 THIN_RUN(thin_run_1x128, 1, 32, false)
 THIN_RUN(thin_run_2x128, 2, 64, false)
 THIN_RUN(thin_run_4x128, 4, 64, false)

@@ -100,7 +100,12 @@ const FAMILIES: [Family; 41] = [
     (
         "FFMA, unaligned",
         Target::Hopper,
-        &["ffma_unaligned_16x32", "ffma_unaligned_32x32", "ffma_unaligned_64x32"],
+        &[
+            "ffma_unaligned_16x32",
+            "ffma_unaligned_32x32",
+            "ffma_unaligned_64x32",
+            "ffma_unaligned_64x48",
+        ],
     ),
     (
         "FFMA, unaligned, sliced-K",

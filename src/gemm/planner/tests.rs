@@ -189,7 +189,7 @@ fn a_few_rows_stream_the_weights_in_either_storage_order() {
     let is = |name: &str, families: &[&str]| {
         assert!(families.iter().any(|family| name.starts_with(family)), "{name}");
     };
-    let along_k = ["gemv_stream_m", "gemv_dot_m", "gemv_ring_m"];
+    let along_k = ["gemv_stream_m", "gemv_dot_m", "gemv_ring_m", "gemv_short_m"];
     is(kernel(1, 4096, 4096, OperandLayout::col_major(4096)), &along_k);
     is(kernel(3, 4096, 4096, OperandLayout::col_major(4096)), &along_k);
     is(kernel(8, 3072, 768, OperandLayout::col_major(768)), &along_k);
@@ -405,7 +405,10 @@ fn large_operands_are_written_anew_where_that_pays_and_small_ones_are_not() {
         let direct = plan(4096, row(4096), col(4096), precision);
         assert_eq!((direct.repacks, direct.workspace_bytes), ([None; 2], 0), "{direct}");
     }
-    for precision in Precision::ALL {
+    // In strict FP32 tiles that copy words have come to be as fast where they lie: on an H200 this takes 2825 µs so, 2906 repacked.
+    let strict = plan(4097, row(4097), row(4097), Precision::Fp32Strict);
+    assert_eq!(strict.repacks, [None; 2], "{strict}");
+    for precision in [Precision::Fp32, Precision::Tf32] {
         let odd = plan(4097, row(4097), row(4097), precision);
         let [Some(a), Some(b)] = odd.repacks else {
             panic!("{odd}")

@@ -578,34 +578,33 @@ pub(super) const fn dot_rows(name: &'static str, [bm, bn, bk]: [u32; 3], warps: 
 }
 
 /// The longest k that is short for eight lanes, which take all of it in turn: beyond, a warp or a block for a line is as fast with many
-/// lines and up to three times as fast with few.
+/// lines and up to three times as fast with few. For a warp it is four times as long.
 const SHORT_K: u32 = 1024;
 
-/// At most BM rows of A; B is stored transposed, and eight lanes share a short k: a block has four warps and BN lines of B, 128 of k in a
-/// turn. An A across k would be read element by element, which takes longer than such products.
-pub(super) const fn short_rows(name: &'static str, [bm, bn]: [u32; 2]) -> KernelSpec {
-    const LANES: u32 = 8;
+/// At most BM rows of A; B is stored transposed, and so many lanes share a short k: a block has four warps and BN lines of B, BK of k in a
+/// turn. An A across k would be read element by element, which takes longer than such products. Tile `[BM, BN, BK]`, then lanes.
+pub(super) const fn short_rows(name: &'static str, block: [u32; 3], lanes: u32) -> KernelSpec {
     const WARPS: u32 = 4;
-    let row = dot_rows(name, [bm, bn, 128], WARPS);
+    let row = dot_rows(name, block, WARPS);
     KernelSpec {
         file: "gemv/gemv_short",
         summary: "streams lines of B whose k is short past a few rows of A",
-        partial_sums: LANES,
+        partial_sums: lanes,
         needs: Needs {
             a: ALONG_ROWS,
-            max_k: SHORT_K,
+            max_k: SHORT_K * lanes / 8,
             ..row.needs
         },
         ..row
     }
 }
 
-/// At most BN columns of B; eight lanes share a short k of a row of A: a block has four warps and BM rows of A, BK of k in a turn. Up to four
+/// At most BN columns of B; so many lanes share a short k of a row of A: a block has four warps and BM rows of A, BK of k in a turn. Up to four
 /// columns across k are read element by element, out of the L1; with eight this takes up to three times as long as all the rest. Tile
-/// `[BM, BN, BK]`.
-pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> KernelSpec {
+/// `[BM, BN, BK]`, then lanes.
+pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3], lanes: u32) -> KernelSpec {
     const FEW: u32 = 4;
-    let rows = short_rows(name, [bn, bm]);
+    let rows = short_rows(name, [bn, bm, bk], lanes);
     let row = dot_cols(name, [bm, bn, bk], rows.threads / derived::WARP);
     KernelSpec {
         file: rows.file,
@@ -613,7 +612,7 @@ pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> Ke
         partial_sums: rows.partial_sums,
         needs: Needs {
             b: if bn > FEW { ALONG_COLS } else { row.needs.b },
-            max_k: SHORT_K,
+            max_k: rows.needs.max_k,
             ..row.needs
         },
         ..row
@@ -624,45 +623,59 @@ pub(super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32; 3]) -> Ke
 const BRIEF_ROWS: u32 = 64;
 /// The longest k of a product that takes about as long as a launch: from some thousands on, kernels with more of it under way are faster.
 const BRIEF_K: u32 = 2048;
+/// The same for larger blocks than these, which have four times as much under way.
+const BRIEF_DEEP_K: u32 = 16384;
+const BRIEF_THREADS: u32 = 256;
 
 /// Few vectors past small matrices, whose vectors pass through shared memory, BK of k in a turn, of which a thread has STEPS elements.
-const fn brief(name: &'static str, block: [u32; 3], steps: u32) -> KernelSpec {
-    const WARPS: u32 = 8;
+/// A block has so many lines of the matrix.
+const fn brief(name: &'static str, block: [u32; 3], steps: u32, lines: u32) -> KernelSpec {
     let [bm, bn, bk] = block;
+    let of_line = bk / steps; // threads
     KernelSpec {
         file: "gemv/brief",
         summary: "few rows or columns past small matrices, any alignment",
         tile: tile(block, NO_WARPS, NO_THREADS, 1),
-        partial_sums: bk / steps,
-        ..gemv(name, [bm, bn], WARPS)
+        partial_sums: of_line,
+        ..gemv(name, [bm, bn], lines * of_line / derived::WARP)
+    }
+}
+
+/// The longest k for blocks of so many lines, each of which so many threads share.
+const fn longest_brief_k(of_line: u32, lines: u32) -> u32 {
+    if lines * of_line > BRIEF_THREADS {
+        BRIEF_DEEP_K
+    } else {
+        BRIEF_K
     }
 }
 
 /// Rows of A, BM of them a block, past lines of B that lie as `b` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
 pub(super) const fn brief_rows(name: &'static str, block: [u32; 3], steps: u32, b: &'static [Access]) -> KernelSpec {
+    let [_, lines, bk] = block;
     KernelSpec {
         needs: Needs {
             b,
             max_m: BRIEF_ROWS,
-            max_k: BRIEF_K,
+            max_k: longest_brief_k(bk / steps, lines),
             ..Needs::ANY
         },
-        ..brief(name, block, steps)
+        ..brief(name, block, steps, lines)
     }
 }
 
 /// At most BN columns of B past rows of A that lie as `a` says: with several tiles along n, blocks would each write some bytes of the same rows of D.
 /// Tile `[BM, BN, BK]`, then elements of a thread in a turn.
 pub(super) const fn brief_cols(name: &'static str, block: [u32; 3], steps: u32, a: &'static [Access]) -> KernelSpec {
-    let [_, bn, _] = block;
+    let [lines, bn, bk] = block;
     KernelSpec {
         needs: Needs {
             a,
             max_n: bn,
-            max_k: BRIEF_K,
+            max_k: longest_brief_k(bk / steps, lines),
             ..Needs::ANY
         },
-        ..brief(name, block, steps)
+        ..brief(name, block, steps, lines)
     }
 }
 

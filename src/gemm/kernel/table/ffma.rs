@@ -29,10 +29,15 @@ pub(super) const ROWS: &[KernelSpec] = &[
     unaligned("ffma_unaligned_64x128",  [64, 128, 16],  [32, 64], [8, 8], 3),
     unaligned("ffma_unaligned_128x64",  [128, 64, 16],  [64, 32], [8, 8], 3),
     unaligned("ffma_unaligned_64x96",   [64, 96, 16],   [16, 96], [4, 12], 3),
+    unaligned("ffma_unaligned_96x64",   [96, 64, 16],   [48, 32], [12, 4], 3),
+    unaligned("ffma_unaligned_128x128", [128, 128, 16], [32, 64], [8, 8], 3),
+    unaligned("ffma_unaligned_128x96",  [128, 96, 16],  [32, 96], [8, 12], 3),
     // (short_k: the same tiles with a loop half as long.)
     unaligned("ffma_unaligned_64x128_short_k", [64, 128, 16], [32, 64], [8, 8], 3),
     unaligned("ffma_unaligned_128x64_short_k", [128, 64, 16], [64, 32], [8, 8], 3),
     unaligned("ffma_unaligned_64x64",   [64, 64, 16],   [32, 32], [4, 8], 3),
+    unaligned("ffma_unaligned_64x48",   [64, 48, 16],   [32, 48], [4, 12], 3),
+    unaligned("ffma_unaligned_48x64",   [48, 64, 16],   [48, 32], [12, 4], 3),
     unaligned("ffma_unaligned_128x32",  [128, 32, 16],  [32, 32], [4, 8], 2),
     unaligned("ffma_unaligned_64x32",   [64, 32, 16],   [16, 32], [4, 4], 3),
     unaligned("ffma_unaligned_32x64",   [32, 64, 16],   [32, 32], [4, 8], 3),
@@ -41,6 +46,7 @@ pub(super) const ROWS: &[KernelSpec] = &[
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages, groups of warps that share k
     unaligned_sliced_k("ffma_unaligned_64x64_sliced_k", [64, 64, 32],  [32, 32], [4, 8], 3, 2),
+    unaligned_sliced_k("ffma_unaligned_64x48_sliced_k", [64, 48, 64],  [32, 48], [4, 12], 3, 4),
     unaligned_sliced_k("ffma_unaligned_64x32_sliced_k", [64, 32, 64],  [32, 32], [4, 8], 3, 4),
     unaligned_sliced_k("ffma_unaligned_32x64_sliced_k", [32, 64, 64],  [32, 32], [4, 8], 3, 4),
     unaligned_sliced_k("ffma_unaligned_32x32_sliced_k", [32, 32, 64],  [32, 32], [4, 8], 2, 4),

@@ -245,7 +245,7 @@ const fn short_rows(name: &'static str, costs: &'static str, dtype: DType, [rows
         "gemv/gemv_short_half",
         "streams lines of B whose k is short past a few rows of A, 16 bits",
     ];
-    let of = families::short_rows(name, [rows, lines]);
+    let of = families::short_rows(name, [rows, lines, 128], 8);
     KernelSpec {
         // For compute capability 10.0 the compiler spills some bytes of this one.
         may_spill_on: match (dtype, rows) {
@@ -262,7 +262,7 @@ const fn short_cols(name: &'static str, costs: &'static str, dtype: DType, block
         "gemv/gemv_short_half",
         "streams rows of A whose k is short past a few columns of B, 16 bits",
     ];
-    multiply_adds(families::short_cols(name, block), costs, dtype, SOURCE)
+    multiply_adds(families::short_cols(name, block, 8), costs, dtype, SOURCE)
 }
 
 /// Few rows past lines of small matrices, by multiply-adds: tile, and threads that share a line of B.
