@@ -19,8 +19,9 @@ struct FewFloats {
 
 // NAME, blocks that share a multiprocessor, BM, BN, most of k, outputs of a thread.
 #define FFMA_FEW_K(NAME, BLOCKS, BM, BN, MOST_K, TM)                                                                  \
-    extern "C" __global__ void __launch_bounds__((ffma_gemm::FewK<ffma_gemm::FewFloats, BM, BN, MOST_K, TM>::kThreads), \
-                                                 BLOCKS - kFewerBlocks) NAME(const __grid_constant__ GemmArgs args) { \
+    extern "C" __global__ void                                                                                        \
+        LAUNCH_BOUNDS_SHARED_BY(BLOCKS, ffma_gemm::FewK<ffma_gemm::FewFloats, BM, BN, MOST_K, TM>::kThreads)          \
+        NAME(const __grid_constant__ GemmArgs args) {                                                                 \
         if (gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                                    \
         ffma_gemm::FewK<ffma_gemm::FewFloats, BM, BN, MOST_K, TM>::run(args);                                         \
     }

@@ -23,7 +23,7 @@ struct OuterFloats {
 
 // Blocks that share a multiprocessor, BM, BN, most of k, warps.
 #define FFMA_OUTER(NAME, BLOCKS, BM, BN, MOST_K, WARPS)                                                                \
-    extern "C" __global__ void __launch_bounds__(WARPS* kWarp, BLOCKS - kFewerBlocks)                                  \
+    extern "C" __global__ void LAUNCH_BOUNDS_SHARED_BY(BLOCKS, WARPS* kWarp)                                           \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
         ffma_gemm::Outer<ffma_gemm::OuterFloats, BM, BN, MOST_K, WARPS>::run(args);                                    \
     }

@@ -344,7 +344,7 @@ private:
 #define FFMA_UNALIGNED(NAME, BLOCKS, ...)                                                                      \
     enum : int { NAME##_shared = sizeof(ffma_gemm::Unaligned<__VA_ARGS__>::Shared) };                          \
     extern "C" __global__ void                                                                                 \
-        __launch_bounds__((ffma_gemm::Unaligned<__VA_ARGS__>::kThreads), BLOCKS - kFewerBlocks)                \
+        LAUNCH_BOUNDS_SHARED_BY(BLOCKS, ffma_gemm::Unaligned<__VA_ARGS__>::kThreads)                           \
         NAME(const __grid_constant__ GemmArgs args) {                                                          \
         ptx::wait_for_previous_kernels();                                                                      \
         ffma_gemm::Unaligned<__VA_ARGS__>::run(args);                                                          \

@@ -193,7 +193,7 @@ private:
 #define FFMA_WORDS(NAME, BLOCKS, BM, BN, BK, TM, STAGES)                                                          \
     enum : int { NAME##_shared = sizeof(ffma_gemm::Words<BM, BN, BK, TM, STAGES>::Shared) };                      \
     extern "C" __global__ void                                                                                    \
-        __launch_bounds__((ffma_gemm::Words<BM, BN, BK, TM, STAGES>::kThreads), BLOCKS - kFewerBlocks)            \
+        LAUNCH_BOUNDS_SHARED_BY(BLOCKS, ffma_gemm::Words<BM, BN, BK, TM, STAGES>::kThreads)                       \
         NAME(const __grid_constant__ GemmArgs args) {                                                             \
         ptx::wait_for_previous_kernels();                                                                         \
         ffma_gemm::Words<BM, BN, BK, TM, STAGES>::run(args);                                                      \

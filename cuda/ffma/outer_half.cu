@@ -19,7 +19,7 @@ struct OuterHalves {
 
 // Name, type, blocks that share a multiprocessor, BM, BN, most of k, warps.
 #define OUTER_HALF_OF(NAME, TYPE, BLOCKS, BM, BN, MOST_K, WARPS)                                                       \
-    extern "C" __global__ void __launch_bounds__(WARPS* kWarp, BLOCKS - kFewerBlocks)                                  \
+    extern "C" __global__ void LAUNCH_BOUNDS_SHARED_BY(BLOCKS, WARPS* kWarp)                                           \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
         if (gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                                     \
         ffma_gemm::Outer<ffma_gemm::OuterHalves<TYPE>, BM, BN, MOST_K, WARPS>::run(args);                              \

@@ -200,7 +200,7 @@ private:
 
 // Entries: vectors at a time, lines and warps of a block, blocks a multiprocessor, whether A is the matrix. Names have the tile of D.
 #define THIN_AXPY_OF(NAME, M, LINES, WARPS, BLOCKS, SWAPPED, WIDE)                                                  \
-    extern "C" __global__ void __launch_bounds__(WARPS * kWarp, BLOCKS - kFewerBlocks)                              \
+    extern "C" __global__ void LAUNCH_BOUNDS_SHARED_BY(BLOCKS, WARPS * kWarp)                                       \
         NAME(const __grid_constant__ GemmArgs args) {                                                               \
         ptx::wait_for_previous_kernels();                                                                           \
         thin::Axpy<M, LINES, WARPS, SWAPPED, WIDE>::run(args);                                                      \

@@ -120,7 +120,7 @@ private:
 
 // Type, blocks a multiprocessor, windows of a run, warps along the lines and along k, whether A is the matrix.
 #define THIN_HALF_DOT_OF(NAME, TYPE, BLOCKS, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED)                                \
-    extern "C" __global__ void __launch_bounds__(LINE_WARPS* K_WARPS* kWarp, BLOCKS - kFewerBlocks)                    \
+    extern "C" __global__ void LAUNCH_BOUNDS_SHARED_BY(BLOCKS, LINE_WARPS* K_WARPS* kWarp)                             \
         NAME(const __grid_constant__ GemmArgs args) {                                                                  \
         if (K_WARPS > 1 || gridDim.x <= kFewBlocks) ptx::let_next_kernel_start();                                      \
         thin_half::Dot<TYPE, RUN_WINDOWS, LINE_WARPS, K_WARPS, SWAPPED>::run(args);                                    \

@@ -21,9 +21,20 @@ constexpr int registers_at_launch(int threads) { return kRegisters / threads / 8
 constexpr int kFewBlocks = 132;
 
 // Kernels whose blocks share a multiprocessor tell the compiler how many do, and so how many registers a thread may have: as many as
-// was best on Hopper, and so many fewer elsewhere, where the same code needs more registers and would spill.
+// was best on Hopper, and so many fewer elsewhere, where the same code needs more registers and would spill. A quarter of the registers
+// belongs to each scheduler, so fewer blocks leave more of them only where each scheduler has a warp less: of blocks of two warps that
+// takes two.
+constexpr int kSchedulers = 4;
+constexpr int warps_of_scheduler(int blocks, int threads) { return (blocks * threads / kWarp + kSchedulers - 1) / kSchedulers; }
+constexpr int blocks_that_share(int hopper, int threads) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-constexpr int kFewerBlocks = 1;
+    int blocks = hopper;
+    while (blocks > 1 && warps_of_scheduler(blocks, threads) >= warps_of_scheduler(hopper, threads)) --blocks;
+    return blocks;
 #else
-constexpr int kFewerBlocks = 0;
+    return hopper;
 #endif
+}
+
+// Of a kernel: blocks that share a multiprocessor, threads of a block.
+#define LAUNCH_BOUNDS_SHARED_BY(BLOCKS, ...) __launch_bounds__((__VA_ARGS__), blocks_that_share(BLOCKS, (__VA_ARGS__)))
