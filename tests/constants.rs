@@ -65,7 +65,7 @@ fn numbers_are_the_same_in_rust_and_in_cuda() {
         ("split_k/add_slices.cu", "kAhead", parallel::AHEAD),
         ("split_k/add_slices.cu", "kMostGroups", parallel::MOST_GROUPS),
         ("tensor_core/split.cuh", "kShortSum", SHORT_SUM),
-        ("tensor_core/gemm_half_sm90.cu", "kWholeRows", WHOLE_ROWS),
+        ("tensor_core/half_store_sm90.cuh", "kWholeRows", WHOLE_ROWS),
     ] {
         assert_eq!(constant(&source(file), name), Some(number), "{name} of cuda/{file}");
     }

@@ -12,7 +12,7 @@
 // are there, then each adds up and stores its share of the tile; of its own piece it writes only what the others add up.
 // Sums are always added in the order of k: the same bits every time.
 //
-// (16-bit products in 2-CTA clusters have a fix-up of their own, in tensor_core/gemm_half_sm90.cu: the owner finishes alone.)
+// (16-bit products in 2-CTA clusters have a fix-up of their own, in tensor_core/half_work_sm90.cuh: the owner finishes alone.)
 //
 // Nothing can hang. CUDA does not say in which order blocks start, and other work on the device may keep some of them waiting
 // for a multiprocessor. Therefore blocks draw their numbers as they start (draw_number()), only a tile's *owner*, the block that

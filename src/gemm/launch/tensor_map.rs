@@ -7,7 +7,7 @@ use crate::gemm::planner::plan::Plan;
 
 /// Dimensions of every tensor map: contiguous, other, and three of the batch.
 const RANK: usize = 5;
-/// TMA stores rows of D that are multiples of so many 16-bit elements: `kWholeRows` in `cuda/tensor_core/gemm_half_sm90.cu`.
+/// TMA stores rows of D that are multiples of so many 16-bit elements: `kWholeRows` in `cuda/tensor_core/half_store_sm90.cuh`.
 pub const WHOLE_ROWS: usize = 8;
 /// Strides are multiples of this many bytes, also of dimensions that are never stepped along.
 const STRIDE_UNIT: u64 = 16;

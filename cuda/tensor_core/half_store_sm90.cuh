@@ -1,0 +1,276 @@
+// The end of a tile of the 16-bit kernels for Hopper: from the sums of a warp, or of the blocks of a cluster that cuts k, to D.
+// gemm_half_sm90.cu says which tiles take which way.
+#pragma once
+
+#include <cuda.h>
+
+#include "../epilogue/half.cuh"
+#include "../pipeline/batch_coordinates.cuh"
+#include "../ptx/barriers.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/copies.cuh"
+#include "../ptx/execution.cuh"
+#include "../ptx/half.cuh"
+#include "../ptx/machine.cuh"
+#include "half_layout_sm90.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+namespace {
+
+// TMA stores rows of so many elements, 16 bytes: where rows end amid a word of 4 bytes, an H200 writes all of the word.
+constexpr int kWholeRows = 8;
+constexpr int kSector = 32;      // bytes that the L2 keeps together
+constexpr int kRowsAtOnce = 4;   // that a warp has under way from shared memory to D
+
+template <typename CONFIG>
+using EpilogueOf = HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED, (CONFIG::ROWS < CONFIG::BM)>;
+
+// The epilogue of a tile whose first row of R is `row_r`.
+template <typename CONFIG>
+__device__ __forceinline__ EpilogueOf<CONFIG> epilogue_of(const GemmArgs& args, int batch, int row_r) {
+    EpilogueOf<CONFIG> epilogue(args, batch);
+    if constexpr (CONFIG::ROWS < CONFIG::BM) epilogue.tile_end = row_r + CONFIG::ROWS;
+    return epilogue;
+}
+
+// Where a warp's results go: through its staging buffers, by TMA or, where rows of D start anywhere, row by row; or from registers.
+template <typename CONFIG>
+struct Output {
+    const GemmArgs& args;
+    const CUtensorMap& map;
+    const Shared<CONFIG>& shared;
+    int warp, lane;
+    bool mapped;      // the map describes D
+    bool plain;       // so it does, and α is all that there is to the epilogue
+    bool whole;       // and rows start on sectors of the L2, so that boxes are whole sectors
+    int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the other
+
+    __device__ __forceinline__ Output(const GemmArgs& args_, const CUtensorMap& map_, const Shared<CONFIG>& shared_, int warp_,
+                                      int lane_)
+        : args(args_),
+          map(map_),
+          shared(shared_),
+          warp(warp_),
+          lane(lane_),
+          mapped(!CONFIG::SWAPPED && args_.d_type == kElementOf<CONFIG::TYPE> && args_.d_access == kRowVector &&
+                 args_.n % kWholeRows == 0),
+          plain(mapped && Scalars(args_).beta == 0.0f && args_.bias == nullptr && args_.residual.data == nullptr &&
+                args_.activation == kIdentity),
+          whole(plain && reinterpret_cast<uint64_t>(args_.d.data) % kSector == 0 &&
+                (args_.d.row_stride | args_.d.batch_stride[1] | args_.d.batch_stride[2] | args_.d.batch_stride[3]) %
+                        static_cast<int>(kSector / sizeof(Bits)) == 0) {}
+
+    // The whole epilogue, if it is plain. row: of this warp.
+    template <int COUNT>
+    __device__ __forceinline__ void scale_and_store(const BatchCoordinates& at, int row, int col, float (&x)[COUNT]) {
+        Scalars(args).scale_all(x);
+        store_boxes(at, row, col, x);
+    }
+    template <int COUNT>
+    __device__ __forceinline__ void scale_and_store(const Place& place, float (&x)[COUNT]) {
+        scale_and_store(place.at, place.row_r + warp * kFragmentRows, place.row_s, x);
+    }
+
+    // Box `box` of a tile whose values are rounded, two a word.
+    template <int WORDS>
+    __device__ __forceinline__ void store_rounded(const Place& place, const uint32_t (&words)[WORDS], int box) {
+        store_box(place.at, place.row_r + warp * kFragmentRows, place.row_s + box * CONFIG::BOX,
+                  [&words, box](int i) { return words[box * (CONFIG::BOX / 4) + i]; });
+    }
+
+    // COUNT values a thread of 16 rows from `row` on and of the columns from `col` on; the warp's, not the thread's.
+    template <int COUNT>
+    __device__ __forceinline__ void store(const EpilogueOf<CONFIG>& epilogue,
+                                          const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
+        if constexpr (!CONFIG::SWAPPED) {
+            if (mapped) return store_boxes(at, row, col, x);
+        }
+        store_without_map(epilogue, row, col, x);
+    }
+    template <int COUNT>
+    __device__ __forceinline__ void store_without_map(const EpilogueOf<CONFIG>& epilogue, int row, int col,
+                                                      const float (&x)[COUNT]) {
+        if constexpr (CONFIG::SWAPPED) {   // 16 columns of D
+            epilogue.store(args, row + lane % 4 * 2, col + lane / 4, x);
+        } else if (CONFIG::WARPS <= kWarpgroupWarps || epilogue.d.wide) {
+            epilogue.store(args, row + lane / 4, col + lane % 4 * 2, x);
+        } else if constexpr (CONFIG::WARPS > kWarpgroupWarps) {
+#pragma unroll
+            for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_rows(epilogue.d, row, col + first * 2, x, first);
+        }
+    }
+
+    // Waits until TMA has read what it was given.
+    __device__ __forceinline__ void finish() const {
+        if (!CONFIG::SWAPPED && lane == 0) ptx::bulk_wait_read<0>();
+    }
+
+private:
+    // Where the swizzle of a map puts a chunk of a box's row: within 128 bytes of a row by row % 8, 64 bytes by row / 2 % 4, or
+    // 32 bytes by row / 4 % 2.
+    static __device__ __forceinline__ int swizzled(int line, int chunk) {
+        constexpr int kRowBytes = CONFIG::BOX * 2, kChunks = kRowBytes / kChunk;
+        return line * kRowBytes + (chunk ^ (line * kRowBytes / kTileRow % kChunks)) * kChunk;
+    }
+
+    // Writes a box into the next staging buffer, which nobody reads any more. pair(i): the values 2·i and 2·i + 1 of the thread, rounded.
+    template <typename PAIRS>
+    __device__ __forceinline__ const char* stage(PAIRS&& pair) {
+        const char* const staging = shared.staging(warp, buffer);
+        buffer = (buffer + 1) % kStagingBuffers;
+        const int line = lane % kFragmentRows, half = lane / kFragmentRows;
+#pragma unroll
+        for (int chunk = 0; chunk < CONFIG::BOX * 2 / kChunk; chunk += 2) {
+            const int i = chunk * 2;
+            ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, chunk + half), pair(i), pair(i + 1), pair(i + 2), pair(i + 3));
+        }
+        return staging;
+    }
+    // The box whose first value is x[first].
+    template <int COUNT>
+    static __device__ __forceinline__ auto rounding(const float (&x)[COUNT], int first) {
+        return [&x, first](int i) { return ptx::round_pair<CONFIG::TYPE>(x[first + 2 * i], x[first + 2 * i + 1]); };
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ void store_boxes(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
+#pragma unroll
+        for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, rounding(x, first));
+    }
+
+    template <typename PAIRS>
+    __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, PAIRS&& pair) {
+        if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
+        __syncwarp();
+        const char* const staging = stage(pair);
+        ptx::fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) {
+            if (row < args.m && col < args.n)
+                ptx::tma_store_5d(&map, ptx::shared_address(staging), col, row, at.x, at.y, at.z);
+            ptx::bulk_commit();
+        }
+    }
+
+    // Lanes store neighbours. From registers a warp would store two elements each of four places in eight rows at a time.
+    template <int COUNT>
+    __device__ __forceinline__ void store_rows(const Elements<CONFIG::TYPE>& d, int row, int col, const float (&x)[COUNT], int first) {
+        constexpr int kWidth = CONFIG::BOX < kWarp ? CONFIG::BOX : kWarp;   // elements of a row that lanes store at a time
+        constexpr int kTurnLines = kWarp / kWidth;
+        const char* const staging = stage(rounding(x, first));
+        __syncwarp();   // also: all lanes have read the other buffer, which is written next
+#pragma unroll
+        for (int left = 0; left < CONFIG::BOX; left += kWidth) {
+            const int column = left + lane % kWidth;
+            if (col + column >= args.n) break;
+            int line = lane / kWidth;
+            Bits* to = static_cast<Bits*>(d.data) + d.place(row + line, col + column);
+#pragma unroll kRowsAtOnce
+            for (int turn = 0; turn < kFragmentRows / kTurnLines; ++turn, line += kTurnLines, to += kTurnLines * d.row_stride) {
+                const char* const from = staging + swizzled(line, column * 2 / kChunk) + column * 2 % kChunk;
+                if (row + line < args.m) *to = *reinterpret_cast<const Bits*>(from);
+            }
+        }
+    }
+};
+
+// `x` is what this warp's threads have of its 16 rows of R and of rows of S from row_s on: epilogue and store.
+template <typename CONFIG, int COUNT>
+__device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CONFIG>& output,
+                                                const EpilogueOf<CONFIG>& epilogue,
+                                                const BatchCoordinates& at, int row_r, int row_s, float (&x)[COUNT]) {
+    const int row = CONFIG::SWAPPED ? row_s : row_r, col = CONFIG::SWAPPED ? row_r : row_s;
+    const int group = output.lane / 4, pair = output.lane % 4 * 2;
+    epilogue.apply(args, row + (CONFIG::SWAPPED ? pair : group), col + (CONFIG::SWAPPED ? group : pair), x);
+    output.store(epilogue, at, row, col, x);
+}
+
+// The end of a tile. row_r: the first of the warp's 16 rows of R.
+template <typename CONFIG>
+__device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& output, int row_r, int row_s, int batch,
+                                       float (&sum)[CONFIG::SUMS]) {
+    const BatchCoordinates at(args, args.d, batch);
+    if constexpr (!CONFIG::SWAPPED) {
+        if (output.plain) return output.scale_and_store(at, row_r, row_s, sum);
+    }
+    const auto epilogue = epilogue_of<CONFIG>(args, batch, row_r - output.warp * kFragmentRows);
+    if (epilogue.bare(args)) {
+        epilogue.scale(sum);
+        output.store_without_map(epilogue, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
+        return;
+    }
+    in_turn<CONFIG::PART>(sum, [&](int part, float (&x)[CONFIG::PART]) {
+        apply_and_store<CONFIG>(args, output, epilogue, at, row_r, row_s + part * CONFIG::PART * 2, x);
+    });
+}
+
+// ---- the end of a tile whose k is cut --------------------------------------------------------------------------
+
+// The blocks of the cluster hold the sums of the slices of k: each adds up its shares of them, in the order of k, and stores those. A
+// share is a box of D, or, swapped, 8 rows. Blocks write what the others are to add up into their rings, as soon as those are free.
+
+// Bytes that the other blocks write here.
+template <typename CONFIG>
+__device__ __forceinline__ uint32_t bytes_of_others(int rank, int slices) {
+    const int shares = (CONFIG::SHARES - rank + slices - 1) / slices;
+    return (slices - 1) * shares * CONFIG::SHARE * CONFIG::CONSUMERS * kVectorBytes;
+}
+
+template <typename CONFIG>
+__device__ __forceinline__ void reduce_and_finish(const GemmArgs& args, const Shared<CONFIG>& shared, Output<CONFIG>& output,
+                                                  int row_r, int row_s, int batch, const float (&sum)[CONFIG::SUMS]) {
+    // Asked for anew, and not kept while the tile is multiplied: registers are short.
+    const int slices = static_cast<int>(ptx::cluster_size_now()), rank = static_cast<int>(ptx::cluster_rank_now());
+    const int each = CONFIG::most_shares(slices) * CONFIG::SHARE;   // vectors of a slice
+    float4* const mine = reinterpret_cast<float4*>(shared.base) + ptx::recompute(threadIdx.x);
+    ptx::cluster_wait();   // all have their barriers
+    ptx::mbarrier_wait(shared.vacant(), 0);
+    int owner = 0, at = rank * each;
+#pragma unroll
+    for (int share = 0; share < CONFIG::SHARES; ++share) {
+        const uint32_t theirs = ptx::cluster_address(mine + at * CONFIG::CONSUMERS, owner);
+        const uint32_t summed = ptx::cluster_address(shared.summed(), owner);
+#pragma unroll
+        for (int i = 0; i < CONFIG::SHARE; ++i) {
+            const float* const x = &sum[(share * CONFIG::SHARE + i) * kVector];
+            const float4 part = make_float4(x[0], x[1], x[2], x[3]);
+            if (owner == rank) mine[(at + i) * CONFIG::CONSUMERS] = part;
+            else ptx::store_cluster_async(theirs + i * CONFIG::CONSUMERS * kVectorBytes, part, summed);
+        }
+        if (++owner == slices) owner = 0, at += CONFIG::SHARE;
+    }
+    ptx::mbarrier_wait(shared.summed(), 0);
+
+    const auto epilogue = epilogue_of<CONFIG>(args, batch, row_r - output.warp * kFragmentRows);
+    const BatchCoordinates at_d(args, args.d, batch);
+    const float4* first_slice = mine;
+#pragma unroll 1
+    for (int share = rank; share < CONFIG::SHARES; share += slices, first_slice += CONFIG::SHARE * CONFIG::CONSUMERS) {
+        float x[CONFIG::SHARE * kVector] = {};
+        const float4* from = first_slice;
+#pragma unroll 8
+        for (int slice = 0; slice < slices; ++slice, from += each * CONFIG::CONSUMERS) {
+#pragma unroll
+            for (int i = 0; i < CONFIG::SHARE; ++i) {
+                const float4 part = from[i * CONFIG::CONSUMERS];
+                x[4 * i] += part.x;
+                x[4 * i + 1] += part.y;
+                x[4 * i + 2] += part.z;
+                x[4 * i + 3] += part.w;
+            }
+        }
+        const int first = row_s + share * CONFIG::SHARE * kFragmentColumns;
+        if constexpr (!CONFIG::SWAPPED) {
+            if (output.plain) {
+                output.scale_and_store(at_d, row_r, first, x);
+                continue;
+            }
+        }
+        apply_and_store<CONFIG>(args, output, epilogue, at_d, row_r, first, x);
+    }
+}
+
+}  // namespace
+
+#endif  // sm_90a
