@@ -27,35 +27,11 @@
 
 #include "attention_rows.cuh"
 
-namespace {
-
 using namespace attention_rows;
 
-template <typename SHAPE>
-__device__ __forceinline__ void attend_rows(const AttentionArgs& args, typename SHAPE::Shared& shared) {
-    const int blocks = blocks_of_cluster(), rank = rank_in_cluster();
-    Operands<SHAPE> operands(args, blockIdx.x / blocks);
-    ptx::wait_for_previous_kernels();
-    ptx::let_next_kernel_start();
-    attend<Operands<SHAPE>, SHAPE>(operands, blocks, rank, shared);
-}
-
-}  // namespace
-
-// Name, queries, columns, keys of a group of lanes in a turn.
 #define ATTENTION_ROWS_OF(NAME, ...)                                                                                   \
     extern "C" __global__ void __launch_bounds__(kThreads, 1) NAME(const __grid_constant__ AttentionArgs args) {       \
         __shared__ Shape<__VA_ARGS__>::Shared shared;                                                                  \
-        attend_rows<Shape<__VA_ARGS__>>(args, shared);                                                                 \
+        run<Operands, Shape<__VA_ARGS__>>(args, shared);                                                               \
     }
-#define ATTENTION_ROWS(TILE, ...)                                                                                      \
-    ATTENTION_ROWS_OF(attention_rows_f32_##TILE, Type::kF32, __VA_ARGS__)                                              \
-    ATTENTION_ROWS_OF(attention_rows_f16_##TILE, Type::kF16, __VA_ARGS__)                                              \
-    ATTENTION_ROWS_OF(attention_rows_bf16_##TILE, Type::kBF16, __VA_ARGS__)
-
-ATTENTION_ROWS(q1_w64, 1, 64, 4)
-ATTENTION_ROWS(q4_w64, 4, 64, 4)
-ATTENTION_ROWS(q8_w64, 8, 64, 2)
-ATTENTION_ROWS(q1_w128, 1, 128, 4)
-ATTENTION_ROWS(q4_w128, 4, 128, 4)
-ATTENTION_ROWS(q8_w128, 8, 128, 2)
+ATTENTION_KERNELS(ATTENTION_ROWS_OF, attention_rows)

@@ -337,4 +337,29 @@ __device__ __forceinline__ void attend(OPERANDS& operands, int blocks, int rank,
     sync_cluster();   // a block ends when nobody reads its shared memory any more
 }
 
+// ---- the kernels ---------------------------------------------------------------------------------------------------
+
+// A block of a kernel whose operands are OPERANDS<SHAPE>, as its arguments say.
+template <template <typename> class OPERANDS, typename SHAPE, typename ARGS>
+__device__ __forceinline__ void run(const ARGS& args, typename SHAPE::Shared& shared) {
+    const int blocks = blocks_of_cluster(), rank = rank_in_cluster();
+    OPERANDS<SHAPE> operands(args, blockIdx.x / blocks);
+    ptx::wait_for_previous_kernels();
+    ptx::let_next_kernel_start();
+    attend<OPERANDS<SHAPE>, SHAPE>(operands, blocks, rank, shared);
+}
+
 }  // namespace attention_rows
+
+// The kernels of a file: MAKE makes one of a name, a type, queries, columns, and keys of a group of lanes in a turn.
+#define ATTENTION_KERNELS_OF(MAKE, KERNEL, TILE, ...)                                                                  \
+    MAKE(KERNEL##_f32_##TILE, Type::kF32, __VA_ARGS__)                                                                 \
+    MAKE(KERNEL##_f16_##TILE, Type::kF16, __VA_ARGS__)                                                                 \
+    MAKE(KERNEL##_bf16_##TILE, Type::kBF16, __VA_ARGS__)
+#define ATTENTION_KERNELS(MAKE, KERNEL)                                                                                \
+    ATTENTION_KERNELS_OF(MAKE, KERNEL, q1_w64, 1, 64, 4)                                                               \
+    ATTENTION_KERNELS_OF(MAKE, KERNEL, q4_w64, 4, 64, 4)                                                               \
+    ATTENTION_KERNELS_OF(MAKE, KERNEL, q8_w64, 8, 64, 2)                                                               \
+    ATTENTION_KERNELS_OF(MAKE, KERNEL, q1_w128, 1, 128, 4)                                                             \
+    ATTENTION_KERNELS_OF(MAKE, KERNEL, q4_w128, 4, 128, 4)                                                             \
+    ATTENTION_KERNELS_OF(MAKE, KERNEL, q8_w128, 8, 128, 2)

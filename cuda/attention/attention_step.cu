@@ -107,31 +107,11 @@ struct StepOperands : Operands<SHAPE> {
     }
 };
 
-template <typename SHAPE>
-__device__ __forceinline__ void attend_step(const AttentionStepArgs& args, typename SHAPE::Shared& shared) {
-    const int blocks = blocks_of_cluster(), rank = rank_in_cluster();
-    StepOperands<SHAPE> operands(args, blockIdx.x / blocks);
-    ptx::wait_for_previous_kernels();
-    ptx::let_next_kernel_start();
-    attend<StepOperands<SHAPE>, SHAPE>(operands, blocks, rank, shared);
-}
-
 }  // namespace
 
-// Name, queries, columns, keys of a group of lanes in a turn.
 #define ATTENTION_STEP_OF(NAME, ...)                                                                                   \
     extern "C" __global__ void __launch_bounds__(kThreads, 1) NAME(const __grid_constant__ AttentionStepArgs args) {   \
         __shared__ Shape<__VA_ARGS__>::Shared shared;                                                                  \
-        attend_step<Shape<__VA_ARGS__>>(args, shared);                                                                 \
+        run<StepOperands, Shape<__VA_ARGS__>>(args, shared);                                                           \
     }
-#define ATTENTION_STEP(TILE, ...)                                                                                      \
-    ATTENTION_STEP_OF(attention_step_f32_##TILE, Type::kF32, __VA_ARGS__)                                              \
-    ATTENTION_STEP_OF(attention_step_f16_##TILE, Type::kF16, __VA_ARGS__)                                              \
-    ATTENTION_STEP_OF(attention_step_bf16_##TILE, Type::kBF16, __VA_ARGS__)
-
-ATTENTION_STEP(q1_w64, 1, 64, 4)
-ATTENTION_STEP(q4_w64, 4, 64, 4)
-ATTENTION_STEP(q8_w64, 8, 64, 2)
-ATTENTION_STEP(q1_w128, 1, 128, 4)
-ATTENTION_STEP(q4_w128, 4, 128, 4)
-ATTENTION_STEP(q8_w128, 8, 128, 2)
+ATTENTION_KERNELS(ATTENTION_STEP_OF, attention_step)
