@@ -19,7 +19,7 @@
 // Global-memory traffic: m·n·k·(1/BM + 1/BN) floats read, m·n written (and read where β ≠ 0): 1/64 of a float a product
 // at 128 × 128. Arithmetic per load: BM·BN/(BM + BN) = 64 products a float from global memory,
 // TM·TN/(TM + TN) = 4 a float from shared memory.
-#include "../pipeline/thread_tile.cuh"
+#include "../pipeline/grouped_tile.cuh"
 #include "block_tile.cuh"
 #include "panel.cuh"
 #include "store_thread_tile.cuh"
@@ -36,7 +36,7 @@ struct Vectorized {
 
     using PanelA = Panel<BM, BK, kThreads>;
     using PanelB = Panel<BN, BK, kThreads>;
-    using Thread = ThreadTile<TM, TN, kSpread ? kThreadsM * kVector : kVector, kSpread ? kThreadsN * kVector : kVector>;
+    using Thread = GroupedTile<TM, TN, kSpread ? kThreadsM * kVector : kVector, kSpread ? kThreadsN * kVector : kVector>;
     struct Shared {
         alignas(16) typename PanelA::Tile a;
         alignas(16) typename PanelB::Tile b;

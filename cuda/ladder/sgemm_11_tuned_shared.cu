@@ -16,7 +16,7 @@
 // The knobs change how the data move, not how much: m·n·k·(1/BM + 1/BN) floats are read from global memory, 1/64 of a
 // float a product at 128 × 128; 64 products a float from global memory and 4 a float from shared memory in each step.
 #include "../abi/operand.cuh"
-#include "../pipeline/thread_tile.cuh"
+#include "../pipeline/grouped_tile.cuh"
 #include "block_tile.cuh"
 #include "panel.cuh"
 #include "store_thread_tile.cuh"
@@ -34,7 +34,7 @@ struct TunedShared {
     using PanelB = Panel<BN, BK, kThreads>;
     using LoaderA = TileLoader<BM, BK, kThreads>;
     using LoaderB = TileLoader<BK, BN, kThreads>;
-    using Thread = ThreadTile<TM, TN, kThreadsM * kGroup, kThreadsN * kGroup, kGroup>;
+    using Thread = GroupedTile<TM, TN, kThreadsM * kGroup, kThreadsN * kGroup, kGroup>;
     struct Shared {
         alignas(16) typename PanelA::Tile a;
         alignas(16) typename PanelB::Tile b;

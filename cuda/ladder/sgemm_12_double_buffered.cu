@@ -16,7 +16,7 @@
 //
 // Global-memory traffic and arithmetic per load: as in rung 10, m·n·k·(1/BM + 1/BN) floats read, 64 products a float
 // from global memory and 4 a float from shared memory at 128 × 128 and 8 × 8.
-#include "../pipeline/thread_tile.cuh"
+#include "../pipeline/grouped_tile.cuh"
 #include "block_tile.cuh"
 #include "panel.cuh"
 #include "store_thread_tile.cuh"
@@ -30,7 +30,7 @@ struct DoubleBuffered {
 
     using PanelA = Panel<BM, BK, kThreads>;
     using PanelB = Panel<BN, BK, kThreads>;
-    using Thread = ThreadTile<TM, TN, kThreadsM * kVector, kThreadsN * kVector>;
+    using Thread = GroupedTile<TM, TN, kThreadsM * kVector, kThreadsN * kVector>;
     struct Shared {   // two of each: one is read while the other is written
         alignas(16) typename PanelA::Tile a[2];
         alignas(16) typename PanelB::Tile b[2];

@@ -14,7 +14,7 @@
 //
 //      block BM × BN                  warp WM × WN                     a thread's TM × TN outputs are groups of 4 × 4,
 //      ┌────┬────┬────┬────┐          ┌─────────┬─────────┐            one in each repetition of the lane grid
-//      │ w0 │ w1 │ w2 │ w3 │          │ ▪ lanes │ ▪ lanes │            (pipeline/thread_tile.cuh)
+//      │ w0 │ w1 │ w2 │ w3 │          │ ▪ lanes │ ▪ lanes │            (pipeline/grouped_tile.cuh)
 //      ├────┼────┼────┼────┤          ├─────────┼─────────┤
 //      │ w4 │ w5 │ w6 │ w7 │          │ ▪ lanes │ ▪ lanes │
 //      └────┴────┴────┴────┘          └─────────┴─────────┘
@@ -22,7 +22,7 @@
 // Global-memory traffic: m·n·k·(1/BM + 1/BN) floats read, m·n written (and read where β ≠ 0): for 128 × 256, 3/256 of a
 // float a product. Arithmetic per load: BM·BN/(BM + BN) = 85 products a float from global memory,
 // TM·TN/(TM + TN) = 5.3 a float from shared memory.
-#include "../pipeline/thread_tile.cuh"
+#include "../pipeline/grouped_tile.cuh"
 #include "block_tile.cuh"
 #include "panel.cuh"
 #include "store_thread_tile.cuh"
@@ -40,7 +40,7 @@ struct WarpTiled {
 
     using PanelA = Panel<BM, BK, kThreads>;
     using PanelB = Panel<BN, BK, kThreads>;
-    using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;
+    using Thread = GroupedTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;
     using Fragment = typename Thread::Fragment;
     struct Shared {   // two of each: one is read while the other is written
         alignas(16) typename PanelA::Tile a[2];

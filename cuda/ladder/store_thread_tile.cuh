@@ -49,7 +49,7 @@ __device__ __forceinline__ void store_scalars(const TILE& tile, const GemmArgs& 
     }
 }
 
-// `tile`, a ThreadTile: D ← α·sum + β·C, where the thread's first element is (row, col) of the matrices and the last one is still
+// `tile`, a GroupedTile: D ← α·sum + β·C, where the thread's first element is (row, col) of the matrices and the last one is still
 // within int. `whole` says that no element of the block's tile lies outside.
 template <typename TILE>
 __device__ __forceinline__ void store_outputs(const TILE& tile, const GemmArgs& args, float alpha, float beta, int batch,

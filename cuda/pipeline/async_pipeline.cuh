@@ -7,7 +7,7 @@
 
 #include "../ptx/copies.cuh"
 #include "async_panel.cuh"
-#include "thread_tile.cuh"
+#include "grouped_tile.cuh"
 
 // A block computes BM × BN, in steps of BK along k; a warp WM × WN of it and a thread TM × TN.
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, Walk WALK = Walk::kRows>
@@ -30,7 +30,7 @@ struct AsyncPipeline {
     };
 
     // One group in each repetition of the lanes.
-    using Thread = ThreadTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;
+    using Thread = GroupedTile<TM, TN, kLanesM * kVector, kLanesN * kVector>;
     using Fragment = typename Thread::Fragment;
 
     // The first row and column of this thread's first group, within the block's tile.

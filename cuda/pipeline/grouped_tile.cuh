@@ -1,4 +1,4 @@
-// What one thread computes: TM × TN elements of C in registers, as groups of 4 × 4 that are spread over the tile.
+// What one thread computes: TM × TN elements of D in registers, as groups of 4 × 4 that are spread over the tile.
 //
 //        ┌──────────────┬──────────────┐
 //        │ ▪ . . . . .  │ ▪ . . . . .  │      ▪ the groups of one thread, ROW_STEP and COL_STEP apart;
@@ -11,6 +11,8 @@
 // Threads that are neighbours read four floats next to each other, so a 16-byte read of shared memory by a warp covers
 // whole rows of banks, whatever TM and TN are. Contiguous TM × TN tiles would make neighbours read TN floats apart.
 // With GROUP = 1 the elements lie one by one and are read one by one.
+//
+// (The ThreadTile of ffma/thread_tile.cuh has its own fragments, reads swizzled rows as well, and hands sums out as columns of four.)
 #pragma once
 
 #include "../ptx/machine.cuh"
@@ -23,7 +25,7 @@ enum class Walk {
 };
 
 template <int TM, int TN, int ROW_STEP, int COL_STEP, int GROUP = kVector>
-struct ThreadTile {
+struct GroupedTile {
     static_assert(GROUP == 1 || GROUP == kVector, "a group is read with one instruction, of 4 or of 16 bytes");
     static_assert(TM % GROUP == 0 && TN % GROUP == 0, "groups must fill the thread's tile");
 
