@@ -16,12 +16,14 @@
 
 #include "../epilogue/half.cuh"
 #include "../ptx/execution.cuh"
+#include "../ptx/half.cuh"
 #include "../ptx/machine.cuh"
 #include "../ptx/mma.cuh"
 #include "thin.cuh"
 
 namespace thin_half {
 
+using ptx::pair_of, ptx::pair_of_high;
 using thin::ThinUnit;
 using Number = uint16_t;
 using Thin = thin::ThinOf<Number>;
@@ -33,8 +35,6 @@ constexpr int kGroup = 8;                                // vectors, or lines, o
 constexpr int kIntBits = 32;
 constexpr int kItemsOfLarge = 8;                         // sums that each thread stores of a large tile
 constexpr int kMatrices = 2 * kGroup;                    // rows of its first operand
-
-__device__ __forceinline__ uint32_t pair_of(uint32_t low, uint32_t high) { return __byte_perm(low, high, 0x5410); }
 
 // COUNT numbers that are `stride` apart, `valid` of them and zeros for the others, as pairs.
 template <int COUNT>

@@ -111,10 +111,10 @@ private:
             for (int i = 0; i < kRows; ++i) next[i].align();
 #pragma unroll
             for (int i = 0; i < kWindowWords; ++i) {
-                low[2 * i] = __byte_perm(next[0].words[i], next[1].words[i], 0x5410);
-                low[2 * i + 1] = __byte_perm(next[0].words[i], next[1].words[i], 0x7632);
-                high[2 * i] = __byte_perm(next[2].words[i], next[3].words[i], 0x5410);
-                high[2 * i + 1] = __byte_perm(next[2].words[i], next[3].words[i], 0x7632);
+                low[2 * i] = pair_of(next[0].words[i], next[1].words[i]);
+                low[2 * i + 1] = pair_of_high(next[0].words[i], next[1].words[i]);
+                high[2 * i] = pair_of(next[2].words[i], next[3].words[i]);
+                high[2 * i + 1] = pair_of_high(next[2].words[i], next[3].words[i]);
             }
 #pragma unroll
             for (int v = 0; v < kVectorsOfLane; ++v) x_now[v][0] = x[v][0], x_now[v][1] = x[v][1];

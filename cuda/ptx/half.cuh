@@ -35,6 +35,10 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return pair;
 }
 
+// Words of the low halves of two words, and of their high halves. PTX: "prmt".
+__device__ __forceinline__ uint32_t pair_of(uint32_t low, uint32_t high) { return __byte_perm(low, high, 0x5410); }
+__device__ __forceinline__ uint32_t pair_of_high(uint32_t low, uint32_t high) { return __byte_perm(low, high, 0x7632); }
+
 // ---- 8 × 8 matrices of 16-bit numbers (sm_75; stores sm_90). PTX: "ldmatrix", "stmatrix" -----------------------------
 //
 // Lane 8·i + r gives the address of row r of matrix i, 16 bytes. Lane 4·g + t then holds of each the elements (g, 2t) and

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../ptx/copies.cuh"
+#include "../ptx/half.cuh"
 #include "../ptx/machine.cuh"
 #include "tile.cuh"
 
@@ -60,11 +61,11 @@ struct Chunk {
                 if constexpr (SIZE == 4) {
                     chunk.word[w] = bits[0];
                 } else if constexpr (SIZE == 2) {
-                    chunk.word[w] = __byte_perm(bits[0], bits[1], 0x5410);   // the low halves of both
+                    chunk.word[w] = ptx::pair_of(bits[0], bits[1]);
                 } else {
                     const uint32_t low = __byte_perm(bits[0], bits[1], 0x0040);    // the lowest bytes of both
                     const uint32_t high = __byte_perm(bits[2], bits[3], 0x0040);
-                    chunk.word[w] = __byte_perm(low, high, 0x5410);
+                    chunk.word[w] = ptx::pair_of(low, high);
                 }
             }
         }
@@ -120,17 +121,17 @@ __device__ __forceinline__ void turn_micro_tile(Chunk<SIZE> (&chunks)[kVectorByt
 #pragma unroll
                 for (int word = 0; word < kSquareWords; ++word) out(0, word) = in(0, word);
             } else if constexpr (SIZE == 2) {
-                out(0) = __byte_perm(in(0), in(1), 0x5410);   // the low halves of both
-                out(1) = __byte_perm(in(0), in(1), 0x7632);   // the high halves
+                out(0) = ptx::pair_of(in(0), in(1));
+                out(1) = ptx::pair_of_high(in(0), in(1));
             } else {
                 const uint32_t low01 = __byte_perm(in(0), in(1), 0x5140);    // bytes 0 and 1 of both, interleaved
                 const uint32_t high01 = __byte_perm(in(0), in(1), 0x7362);   // bytes 2 and 3
                 const uint32_t low23 = __byte_perm(in(2), in(3), 0x5140);
                 const uint32_t high23 = __byte_perm(in(2), in(3), 0x7362);
-                out(0) = __byte_perm(low01, low23, 0x5410);
-                out(1) = __byte_perm(low01, low23, 0x7632);
-                out(2) = __byte_perm(high01, high23, 0x5410);
-                out(3) = __byte_perm(high01, high23, 0x7632);
+                out(0) = ptx::pair_of(low01, low23);
+                out(1) = ptx::pair_of_high(low01, low23);
+                out(2) = ptx::pair_of(high01, high23);
+                out(3) = ptx::pair_of_high(high01, high23);
             }
         }
     }
