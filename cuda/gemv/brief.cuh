@@ -17,8 +17,8 @@
 //     …               (LANES = 8; 32 lanes read one k)      …               (LANES = 4)
 //
 // Blocks of few lines are for few matrices: more of them, each with more of k under way, and the next turn of it is asked for before this one is
-// multiplied. Blocks of many lines are for many matrices. Sums are
-// always added in the same order: a thread's own along k, then lanes, then warps.
+// multiplied. Blocks of many lines are for many matrices. Sums are always added in the same order: a thread's own along k, then lanes, then
+// warps.
 //
 // Where k is so short that lanes would have nothing to share, a thread takes a line with all of its k, and the vectors out of the L1 (BriefLines):
 // nothing meets in shared memory, and it is the same to it how the matrix lies.

@@ -50,6 +50,7 @@ private:
         const int line_warp = warp % LINE_WARPS, k_warp = warp / LINE_WARPS;
         const ThinUnit unit = ThinUnit::of<kVectors, kLines, SWAPPED>(args);
         const Thin thin = Thin::of<SWAPPED>(args, unit.batch);
+        // Slices are blocks of a cluster alone: slice_begin() would also count those along y of the grid, which this kernel does not have.
         const int k_begin = unit.slice * args.k_slice;
         const int k_end = args.split_k == 1 ? args.k : min(args.k, k_begin + args.k_slice);
         const int first_k = k_warp * kWarpK + quad * kRun;   // of this lane

@@ -10,7 +10,9 @@ constexpr int kVector = kVectorBytes / 4;     // floats of it
 
 // Of compute capability 9.0:
 constexpr int kRegisters = 65536;             // of a multiprocessor
-constexpr int kSharedLimit = 227 * 1024;      // bytes of shared memory that a block may have
+constexpr int kSharedMemory = 228 * 1024;     // bytes of shared memory of a multiprocessor
+constexpr int kSharedReserved = 1024;         // of them, for each block
+constexpr int kSharedLimit = kSharedMemory - kSharedReserved;   // that a block may have
 
 // Registers of a thread when a block starts that has a multiprocessor for itself.
 constexpr int registers_at_launch(int threads) { return kRegisters / threads / 8 * 8; }

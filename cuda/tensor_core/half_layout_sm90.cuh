@@ -16,8 +16,6 @@ using Bits = uint16_t;                       // an element
 constexpr int BK = kBox<Bits>;
 constexpr int kConsumerRows = 64;            // rows of R a consumer warpgroup
 constexpr int kWarpgroupWarps = kWarpgroup / kWarp;
-constexpr int kSharedBytes = 228 * 1024;     // of a multiprocessor
-constexpr int kSharedReserved = 1024;        // of it for each block
 constexpr int kEpilogueRegisters = 96;       // of 32 values and what goes with them
 constexpr int kOtherRegisters = 32;          // of a consumer beside its sums: addresses, counters, descriptors
 constexpr int kStagingBuffers = 2;           // of a warp
@@ -63,7 +61,7 @@ struct Config {
     static constexpr int BOX_BYTES = kFragmentRows * BOX * 2;
     static constexpr int STAGING_BYTES = SWAPPED ? 0 : WARPS * kStagingBuffers * BOX_BYTES;
     static constexpr int BARRIER_BYTES = 256;
-    static constexpr int LIMIT = kSharedBytes / BLOCKS - kSharedReserved;
+    static constexpr int LIMIT = kSharedMemory / BLOCKS - kSharedReserved;
     static constexpr int PLACE_BYTES = SWAPPED ? 0 : kPlaces * sizeof(Place);
     static constexpr int FIT = (LIMIT - STAGING_BYTES - BARRIER_BYTES - PLACE_BYTES) / STAGE_BYTES;
     static constexpr int STAGES = FIT < kMostStages ? FIT : kMostStages;
