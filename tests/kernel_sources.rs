@@ -194,7 +194,7 @@ const FAMILIES: &[Family] = &[
         of: "ffma_gemm::SmallM<BM, LM, STAGES, MAX_SLICE>",
         says: &[
             ("bm", "BM"), ("bn", "C::BN"), ("bk", "C::kStageK"), ("tm", "C::TM"), ("tn", "C::TN"), ("stages", "STAGES"),
-            ("partial_sums", "C::kMathWarps * C::LK * sizeof(C::Tile::sum[0][0]) / sizeof(float)"), ("threads", "C::kThreads"),
+            ("partial_sums", "C::kConsumerWarps * C::LK * sizeof(C::Tile::sum[0][0]) / sizeof(float)"), ("threads", "C::kThreads"),
             ("a_along_k", "true"), ("b_along_k", "true"), ("longest_slice", "MAX_SLICE"), ("most_rows", "BM"),
             ("a_inner", "C::kBoxK"), ("a_outer", "C::kBoxX / C::kRowBytes"),
             ("b_inner", "C::kBoxK"), ("b_outer", "C::kBoxW / C::kRowBytes"),

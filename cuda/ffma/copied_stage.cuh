@@ -1,5 +1,5 @@
-// What the kernels with math warps and producer warps have in common where TMA brings both operands, on Hopper: a stage of their
-// ring, what a producer warp does for it, where the math warps lie in the tile, and the main loop. What they differ in is the
+// What the kernels with consumer warps and producer warps have in common where TMA brings both operands, on Hopper: a stage of their
+// ring, what a producer warp does for it, where the consumer warps lie in the tile, and the main loop. What they differ in is the
 // schedule: which tiles and steps of k a block takes, and which of its warps take which stage.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace ffma_gemm {
 
-// The math warps of a block. A group of them covers the tile, TM × TN outputs a thread.
+// The consumer warps of a block. A group of them covers the tile, TM × TN outputs a thread.
 template <int BM, int BN, int TM, int TN>
-struct MathWarps {
+struct ConsumerWarps {
     static constexpr int LM = BM < 8 * TM ? 4 : 8, LN = kWarp / LM;   // a tile of 32 rows has no room for more
     using Lanes = ffma_gemm::Lanes<LM, LN>;
     using Thread = ThreadTile<LM, LN, TM, TN>;
@@ -25,7 +25,7 @@ struct MathWarps {
     static constexpr int kGroupWarps = BM / Thread::kWarpM * kWarpsN;
     static constexpr int kGroups = kWarps / kGroupWarps;
     static_assert(kGroupWarps * Thread::kWarpM * Thread::kWarpN == BM * BN, "warp tiles fill the block tile");
-    static_assert(kGroups * kGroupWarps == kWarps, "groups fill the two math warpgroups, which share the register file with one of "
+    static_assert(kGroups * kGroupWarps == kWarps, "groups fill the two consumer warpgroups, which share the register file with one of "
                                                    "producers");
 
     // A thread's first output in the tile, by its warp in the group and its lane.

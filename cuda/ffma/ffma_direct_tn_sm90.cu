@@ -7,8 +7,8 @@
 // the longer loop finds none to issue in 6 % of its cycles, and where k is 56, so that start and end are as long as the loop, in 28 %
 // (Nsight Compute, H200).
 //
-// Against ffma_specialized_sm90.cu, which has the same stages: several blocks share a multiprocessor instead of one that stays, and no
-// warps are set aside for copying. While one block starts or stores, the others multiply, so that short k pays.
+// Against ffma_specialized_sm90.cu, which has the same stages: several blocks share a multiprocessor instead of a persistent one, and
+// no warps are set aside for copying. While one block starts or stores, the others multiply, so that short k pays.
 //
 //   stage    BK = 16 steps of k of A's rows and B's columns; zeros where the matrix ends
 //   ring     STAGES of them. One thread asks for all at the start; later the warp that is the last to read a stage asks again

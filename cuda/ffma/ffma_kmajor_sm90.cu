@@ -7,7 +7,7 @@
 // One thread issues the copies, so loads cost no registers, and the ring of stages holds 131 to 164 KB that are on their way.
 //
 //   stage     rows of A, then rows of B, 128 bytes (32 k) each; chunk c (16 bytes) of row r lies at c ^ r % 8
-//   turn      a math warp reads one chunk of its rows, then multiplies: eight turns a stage, or its share of them
+//   turn      a consumer warp reads one chunk of its rows, then multiplies: eight turns a stage, or its share of them
 //   groups    small tiles have work for less than eight warps: a group of warps covers the tile. SETS of groups take stages
 //             in turn, and the groups of a set share its chunks. Where there are several sets, two warps of a scheduler are
 //             of different ones: where all warps share a stage, all wait for it, read together and multiply together, and
@@ -55,30 +55,30 @@ struct KMajor {
     static constexpr int kWarpM = LM * TM, kWarpN = LN * TN;
     static constexpr int kWarpsM = BM / kWarpM, kWarpsN = BN / kWarpN;
     static constexpr int kGroupWarps = kWarpsM * kWarpsN;        // warps that cover the tile once
-    static constexpr int kMathWarps = 8, kGroups = kMathWarps / kGroupWarps;
-    static constexpr int kMathThreads = kMathWarps * kWarp;
+    static constexpr int kConsumerWarps = 8, kGroups = kConsumerWarps / kGroupWarps;
+    static constexpr int kConsumers = kConsumerWarps * kWarp;
     static constexpr int kProducers = 128;                       // a warpgroup that gives its registers away; one thread works
-    static constexpr int kThreads = kMathThreads + kProducers;
-    static constexpr int kMathRegisters = 232, kProducerRegisters = 40;
-    static constexpr int kMathBarrier = 1;
+    static constexpr int kThreads = kConsumers + kProducers;
+    static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+    static constexpr int kConsumerBarrier = 1;
     static constexpr int kSetGroups = kGroups / SETS;            // groups that share a stage
     static constexpr int kTurns = kRowBytes / kChunk / kSetGroups;   // of a warp in a stage
     static constexpr int kStageBytes = (BM + BN) * kRowBytes;
     static constexpr int kQuads = BM * BN / kVector;                // 16-byte pieces of the tile
     static constexpr int kQuadRow = BN / kVector;
     static constexpr int kBankRows = BN < kWarp ? kWarp / BN : 1;   // rows that lie in 32 banks
-    static constexpr int kEach = kQuads / kMathThreads;          // that a thread stores
+    static constexpr int kEach = kQuads / kConsumers;            // that a thread stores
     static constexpr int kTogether = 2;                          // of them, where pieces of a tile come from other blocks
     static constexpr int kAhead = 4;                             // slices of k whose sums a thread has under way
-    using Finish = stream_k::Finish<kMathThreads, kEach, kTogether, kMathBarrier>;
+    using Finish = stream_k::Finish<kConsumers, kEach, kTogether, kConsumerBarrier>;
     static_assert(kWarpsM * kWarpM == BM && kWarpsN * kWarpN == BN, "warp tiles fill the block tile");
-    static_assert(kGroups * kGroupWarps == kMathWarps, "groups fill the block");
+    static_assert(kGroups * kGroupWarps == kConsumerWarps, "groups fill the block");
     static_assert(kSetGroups * SETS == kGroups && kTurns * kSetGroups * kChunk == kRowBytes,
                   "groups and chunks are dealt out evenly");
     static_assert(STAGES % SETS == 0, "a stage is always the same set's, which so sees every round of its barriers: by their "
                                       "parity, a round cannot be told from the one before the last");
-    static_assert(kQuads % kMathThreads == 0, "threads store equal shares of a whole tile");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
+    static_assert(kQuads % kConsumers == 0, "threads store equal shares of a whole tile");
+    static_assert(kConsumerRegisters * kConsumers + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
@@ -143,23 +143,23 @@ struct KMajor {
     static __device__ __forceinline__ void run(const GemmArgs& args, const CUtensorMap& a_map, const CUtensorMap& b_map) {
         extern __shared__ __align__(1024) unsigned char shared_bytes[];
         Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
-        if (threadIdx.x == kMathThreads) {
+        if (threadIdx.x == kConsumers) {
             ptx::tma_prefetch_descriptor(&a_map);
             ptx::tma_prefetch_descriptor(&b_map);
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], 1);
-                ptx::mbarrier_init(&shared.empty[stage], kMathWarps / SETS);
+                ptx::mbarrier_init(&shared.empty[stage], kConsumerWarps / SETS);
             }
             if (CUT == Cut::kStream) shared.number = stream_k::draw_number(args);
             ptx::fence_mbarrier_init();
         }
         ptx::wait_for_previous_kernels();   // one of them may repack an operand, while this one gets ready
         __syncthreads();
-        if (threadIdx.x >= kMathThreads) {
+        if (threadIdx.x >= kConsumers) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            if (threadIdx.x == kMathThreads) produce(args, a_map, b_map, shared);
+            if (threadIdx.x == kConsumers) produce(args, a_map, b_map, shared);
         } else {
-            ptx::registers_increase_to<kMathRegisters>();
+            ptx::registers_increase_to<kConsumerRegisters>();
             multiply(args, shared);
         }
     }
@@ -220,14 +220,14 @@ struct KMajor {
             next -= work.steps;
 
             tile.pair_registers(args.m <= 0, shared.sums[0] + thread);
-            if (number > 0) ptx::named_barrier_sync(kMathBarrier, kMathThreads);   // nobody reads the last tile's sums any more
+            if (number > 0) ptx::named_barrier_sync(kConsumerBarrier, kConsumers);   // nobody reads the last tile's sums any more
             float* sums = reinterpret_cast<float*>(shared.sums[group]);
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
                 for (int j = 0; j < TN; ++j)
                     sums[place_of(row + i * kRowStep, col + j * kColStep)] = tile.total(i, j);
-            ptx::named_barrier_sync(kMathBarrier, kMathThreads);
+            ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
             if constexpr (CUT == Cut::kStream) store_piece(args, shared, ptx::recompute(number), ptx::recompute(thread));
             else store(args, shared, work, thread);
         }
@@ -263,18 +263,18 @@ struct KMajor {
         const Epilogue epilogue(args, work.batch);
         if (args.split_k == 1) {
 #pragma unroll 1
-            for (int quad = thread; quad < kQuads; quad += kMathThreads)
+            for (int quad = thread; quad < kQuads; quad += kConsumers)
                 store_quad(args, epilogue, work, quad, sum_groups(shared, quad));
             return;
         }
         if (kGroups > 1) {
 #pragma unroll 1
-            for (int quad = thread; quad < kQuads; quad += kMathThreads) shared.sums[0][quad] = sum_groups(shared, quad);
+            for (int quad = thread; quad < kQuads; quad += kConsumers) shared.sums[0][quad] = sum_groups(shared, quad);
         }
         ptx::cluster_sync();
         const int slice = static_cast<int>(ptx::cluster_rank()), last = kQuads * (slice + 1) / args.split_k;
 #pragma unroll 1
-        for (int quad = kQuads * slice / args.split_k + thread; quad < last; quad += kMathThreads)
+        for (int quad = kQuads * slice / args.split_k + thread; quad < last; quad += kConsumers)
             store_quad(args, epilogue, work, quad, sum_of_slices<kAhead>(args.split_k, [&](int of) {
                 return ptx::load_cluster_vector(ptx::cluster_address(&shared.sums[0][quad], of));
             }));
@@ -293,13 +293,13 @@ struct KMajor {
             float4* place = finish.place(group);
 #pragma unroll
             for (int i = 0; i < kTogether; ++i)
-                place[i * kMathThreads] = sum_groups(shared, (group * kTogether + i) * kMathThreads + thread);
+                place[i * kConsumers] = sum_groups(shared, (group * kTogether + i) * kConsumers + thread);
         }
         const Epilogue epilogue(args, work.batch);
         finish.run(shared.parts(), [&](int group, int warp, const float4 (&sums)[kTogether]) {
 #pragma unroll
             for (int i = 0; i < kTogether; ++i) {
-                const int quad = (group * kTogether + i) * kMathThreads + warp * kWarp + thread % kWarp;
+                const int quad = (group * kTogether + i) * kConsumers + warp * kWarp + thread % kWarp;
                 store_quad(args, epilogue, work, quad, sums[i]);
             }
         });

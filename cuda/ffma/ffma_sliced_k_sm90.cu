@@ -44,26 +44,26 @@ constexpr int kStageK = 16;   // k of a stage
 template <int BM, int BN, int STAGES, int AHEAD, typename OPERANDS>
 struct SlicedK {
     static constexpr int BK = kStageK, TM = 8, TN = 16;
-    using Math = MathWarps<BM, BN, TM, TN>;
-    using Thread = typename Math::Thread;
+    using Consumers = ConsumerWarps<BM, BN, TM, TN>;
+    using Thread = typename Consumers::Thread;
     using Operands = OPERANDS;
-    static constexpr int kGroups = Math::kGroups, kGroupThreads = Math::kGroupWarps * kWarp;
-    static constexpr int kMathThreads = Math::kThreads;
+    static constexpr int kGroups = Consumers::kGroups, kGroupThreads = Consumers::kGroupWarps * kWarp;
+    static constexpr int kConsumers = Consumers::kThreads;
     static constexpr int kProducerWarps = 4, kProducers = kProducerWarps * kWarp;
-    static constexpr int kThreads = kMathThreads + kProducers;
-    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;   // with 72 the producers would spill
-    static constexpr int kMathBarrier = 1;                      // the math warps' own
+    static constexpr int kThreads = kConsumers + kProducers;
+    static constexpr int kConsumerRegisters = 208, kProducerRegisters = 88;   // with 72 the producers would spill
+    static constexpr int kConsumerBarrier = 1;                  // the consumer warps' own
     static constexpr int kEach = Thread::kPieces / kGroups;     // pieces that a thread stores
     static_assert(Thread::kPieces % kGroups == 0, "groups share the tile");
     static_assert(STAGES % kProducerWarps == 0 && STAGES % kGroups == 0, "a stage has one producer warp and one group");
     static_assert(Operands::kWords || (AHEAD >= 1 && AHEAD <= STAGES / kProducerWarps), "what is transposed has been asked for, into stages of its own");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
+    static_assert(kConsumerRegisters * kConsumers + kProducerRegisters * kProducers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
         union {
             typename Operands::Stage stages[STAGES];
-            float4 sums[kGroups][kEach][kVector][kMathThreads];   // after the last stage
+            float4 sums[kGroups][kEach][kVector][kConsumers];   // after the last stage
         };
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];
     };
@@ -79,22 +79,22 @@ struct SlicedK {
     static __device__ __forceinline__ void run(const GemmArgs& args, const MAPS&... maps) {
         extern __shared__ __align__(1024) unsigned char shared_bytes[];
         Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
-        if (threadIdx.x == kMathThreads) {
+        if (threadIdx.x == kConsumers) {
             (ptx::tma_prefetch_descriptor(&maps), ...);
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], Operands::kArrivals);
                 if (!Operands::kWords) ptx::mbarrier_init(&shared.raw[stage], 1);
-                ptx::mbarrier_init(&shared.empty[stage], Math::kGroupWarps);
+                ptx::mbarrier_init(&shared.empty[stage], Consumers::kGroupWarps);
             }
             if (!Operands::kWords) ptx::fence_mbarrier_init();   // for TMA
         }
         __syncthreads();
         ptx::wait_for_previous_kernels();   // one of them may repack an operand
-        if (threadIdx.x >= kMathThreads) {
+        if (threadIdx.x >= kConsumers) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            produce(args, shared, threadIdx.x - kMathThreads, maps...);
+            produce(args, shared, threadIdx.x - kConsumers, maps...);
         } else {
-            ptx::registers_increase_to<kMathRegisters>();
+            ptx::registers_increase_to<kConsumerRegisters>();
             multiply(args, shared, threadIdx.x);
         }
     }
@@ -151,8 +151,8 @@ struct SlicedK {
     // ---- compute ----
 
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
-        const int warp = thread / kWarp, lane = thread % kWarp, group = warp / Math::kGroupWarps, in_group = warp % Math::kGroupWarps;
-        const int row = Math::first_row(in_group, lane), col = Math::first_col(in_group, lane);
+        const int warp = thread / kWarp, lane = thread % kWarp, group = warp / Consumers::kGroupWarps, in_group = warp % Consumers::kGroupWarps;
+        const int row = Consumers::first_row(in_group, lane), col = Consumers::first_col(in_group, lane);
         const WorkUnit work = work_of(args);
         const int steps = (work.k_end - work.k_begin + BK - 1) / BK;
         Thread tile;
@@ -167,15 +167,15 @@ struct SlicedK {
     // ---- store ----
 
     static __device__ __forceinline__ void store(const Thread& tile, const GemmArgs& args, Shared& shared, int thread) {
-        ptx::named_barrier_sync(kMathBarrier, kMathThreads);   // all have read the last stages
+        ptx::named_barrier_sync(kConsumerBarrier, kConsumers);   // all have read the last stages
         float4* mine = &shared.sums[thread / kGroupThreads][0][0][thread % kGroupThreads];
 #pragma unroll
         for (int piece = 0; piece < Thread::kPieces; ++piece)
 #pragma unroll
             for (int i = 0; i < kVector; ++i)
-                mine[(piece / kGroups * kVector + i) * kMathThreads + piece % kGroups * kGroupThreads] =
+                mine[(piece / kGroups * kVector + i) * kConsumers + piece % kGroups * kGroupThreads] =
                     tile.quad_of_piece(piece, i);
-        ptx::named_barrier_sync(kMathBarrier, kMathThreads);
+        ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
         const WorkUnit work = work_of(args);
         const Epilogue epilogue(args, work.batch);
         if (args.split_k == 1) {
@@ -197,12 +197,12 @@ struct SlicedK {
         ptx::cluster_sync();
         const int slice = static_cast<int>(ptx::cluster_rank());
         // Shares are whole warps' pieces.
-        const int last = kEach * Math::kWarps * (slice + 1) / args.split_k, lane = thread % kWarp;
+        const int last = kEach * Consumers::kWarps * (slice + 1) / args.split_k, lane = thread % kWarp;
 #pragma unroll 1
-        for (int unit = kEach * Math::kWarps * slice / args.split_k + thread / kWarp; unit < last; unit += Math::kWarps) {
-            const int i = unit / Math::kWarps, of = unit % Math::kWarps * kWarp + lane;
+        for (int unit = kEach * Consumers::kWarps * slice / args.split_k + thread / kWarp; unit < last; unit += Consumers::kWarps) {
+            const int i = unit / Consumers::kWarps, of = unit % Consumers::kWarps * kWarp + lane;
             float4 q[kVector];
-            sum_over_cluster<kVector, kMathThreads, 1>(&shared.sums[0][i][0][of], args.split_k, q);
+            sum_over_cluster<kVector, kConsumers, 1>(&shared.sums[0][i][0][of], args.split_k, q);
             store_piece(args, epilogue, work, i, of, q);
         }
         ptx::cluster_sync();   // no block leaves while another reads its sums
@@ -221,11 +221,11 @@ struct SlicedK {
     static __device__ __forceinline__ void store_piece(const GemmArgs& args, const Epilogue& epilogue, const WorkUnit& work, int i,
                                                        int thread, const float4 (&q)[kVector]) {
         const int piece = i * kGroups + thread / kGroupThreads, warp = thread % kGroupThreads / kWarp, lane = thread % kWarp;
-        const int row = Math::first_row(warp, lane) + Thread::piece_row(piece);
-        const int col = Math::first_col(warp, lane) + Thread::piece_col(piece);
+        const int row = Consumers::first_row(warp, lane) + Thread::piece_row(piece);
+        const int col = Consumers::first_col(warp, lane) + Thread::piece_col(piece);
         float4 rows[kVector];
         Operands::rows_of(q, row, col, rows);
-        epilogue.template store_rows<typename Math::Lanes>(args, work.row + row, work.col + col, rows);
+        epilogue.template store_rows<typename Consumers::Lanes>(args, work.row + row, work.col + col, rows);
     }
 };
 

@@ -8,11 +8,11 @@
 //
 //   slice     k is cut into slices of at most 2048, and a block works on one slice: x's part of it stays in shared memory
 //   strip     16 rows of W, by the length of the slice: two for every block at first, then from a work queue, one by one
-//   stage     256 k of a strip in the ring, a box of 32 k for each math warp: [row][k], 128 bytes (swizzled) a row
+//   stage     256 k of a strip in the ring, a box of 32 k for each consumer warp: [row][k], 128 bytes (swizzled) a row
 //   lane      8 rows of x by 8 rows of W, every lane with k of its own or shared with three others: 256 FFMA to 16 reads, in the main
 //             loop of along_k_tile.cuh
 //
-// A producer warp asks for strips, three finisher warps end them: the math warps leave their sums and go on. Where k
+// A producer warp asks for strips, three finisher warps end them: the consumer warps leave their sums and go on. Where k
 // has several slices, the sums of a strip go to the workspace, and the finisher that is the last to bring its slice adds
 // them up, in the order of k: the same bits every time, and nobody waits for another block. Counters are 0 before and after
 // every launch: of strips taken, for each slice; of slices done, for each strip.
@@ -44,13 +44,13 @@ struct SmallM {
     static constexpr int BN = 16, LN = 2, TM = 8, TN = 8;
     static constexpr int LK = kWarp / (LM * LN);               // lanes with chunks of k of their own
     static constexpr int kBoxK = 32, kRowBytes = kBoxK * 4;
-    static constexpr int kMathWarps = 8, kMathThreads = kMathWarps * kWarp;
+    static constexpr int kConsumerWarps = 8, kConsumers = kConsumerWarps * kWarp;
     static constexpr int kHelpers = 128;                       // a warpgroup: one producer warp, and finishers
     static constexpr int kFinishers = kHelpers / kWarp - 1;    // warps, which take strips in turn
-    static constexpr int kThreads = kMathThreads + kHelpers;
+    static constexpr int kThreads = kConsumers + kHelpers;
     static constexpr int kSumsBarrier = 1;                     // and following: a finisher's sums are there
-    static constexpr int kMathRegisters = 216, kHelperRegisters = 72;
-    static constexpr int kStageK = kMathWarps * kBoxK;
+    static constexpr int kConsumerRegisters = 216, kHelperRegisters = 72;
+    static constexpr int kStageK = kConsumerWarps * kBoxK;
     static constexpr int kTurns = kRowBytes / kChunk / LK;     // chunks of a lane in a box
     static constexpr int kBoxX = BM * kRowBytes, kBoxW = BN * kRowBytes;
     static constexpr int kQuadRow = BN / kVector, kQuads = BM * kQuadRow;   // 16-byte pieces of a strip's result
@@ -63,13 +63,13 @@ struct SmallM {
     static_assert(LM * TM == BM && LN * TN == BN, "a warp's lanes cover the strip's result");
     static_assert(TM % LK == 0 && kRunN % kVector == 0, "a lane ends up with whole vectors of a row");
     static_assert(kAhead <= STAGES && MAX_SLICE % kStageK == 0, "slices are made of stages");
-    static_assert(kMathRegisters * kMathThreads + kHelperRegisters * kHelpers <= registers_at_launch(kThreads) * kThreads,
+    static_assert(kConsumerRegisters * kConsumers + kHelperRegisters * kHelpers <= registers_at_launch(kThreads) * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
-        unsigned char w[STAGES][kMathWarps][kBoxW];
+        unsigned char w[STAGES][kConsumerWarps][kBoxW];
         unsigned char x[MAX_SLICE / kBoxK][kBoxX];
-        float4 sums[kMathWarps][kQuads];
+        float4 sums[kConsumerWarps][kQuads];
         uint64_t full[STAGES], empty[STAGES], sums_empty;
         int strip[STAGES];   // whose stage it is; -1: there are no more
         int done;            // the strip of the sums; -1: there are no more
@@ -107,11 +107,11 @@ struct SmallM {
         extern __shared__ __align__(1024) unsigned char shared_bytes[];
         Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
         const int warp = threadIdx.x / kWarp;
-        const bool produces = warp == kMathWarps;
-        if (threadIdx.x == kMathThreads) {
+        const bool produces = warp == kConsumerWarps;
+        if (threadIdx.x == kConsumers) {
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], 1);
-                ptx::mbarrier_init(&shared.empty[stage], kMathWarps);
+                ptx::mbarrier_init(&shared.empty[stage], kConsumerWarps);
             }
             ptx::mbarrier_init(&shared.sums_empty, kWarp);
             ptx::fence_mbarrier_init();
@@ -124,8 +124,8 @@ struct SmallM {
             for (int step = 0; step < min(share.steps, kAhead); ++step) loader.load(step, share.member, step, true);
         }
         __syncthreads();
-        if (warp < kMathWarps) {
-            ptx::registers_increase_to<kMathRegisters>();
+        if (warp < kConsumerWarps) {
+            ptx::registers_increase_to<kConsumerRegisters>();
             multiply(args, shared);
         } else {
             ptx::registers_decrease_to<kHelperRegisters>();
@@ -153,14 +153,14 @@ struct SmallM {
             uint64_t* full = &shared.full[stage];
             if (lane == 0) {
                 shared.strip[stage] = strip;
-                ptx::mbarrier_arrive_expect_bytes(full, kMathWarps * (kBoxW + (with_x ? kBoxX : 0)));
+                ptx::mbarrier_arrive_expect_bytes(full, kConsumerWarps * (kBoxW + (with_x ? kBoxX : 0)));
             }
             __syncwarp();
-            const int box = lane % kMathWarps, k = k_begin + step * kStageK + box * kBoxK;
-            if (lane < kMathWarps)
+            const int box = lane % kConsumerWarps, k = k_begin + step * kStageK + box * kBoxK;
+            if (lane < kConsumerWarps)
                 ptx::tma_load_5d(shared.w[stage][box], &w_map, full, k, strip * BN, w.x, w.y, w.z);
-            else if (with_x && lane < 2 * kMathWarps)
-                ptx::tma_load_5d(shared.x[step * kMathWarps + box], &x_map, full, k, 0, x.x, x.y, x.z);
+            else if (with_x && lane < 2 * kConsumerWarps)
+                ptx::tma_load_5d(shared.x[step * kConsumerWarps + box], &x_map, full, k, 0, x.x, x.y, x.z);
         }
     };
 
@@ -231,8 +231,8 @@ struct SmallM {
             tile.clear();
 #pragma unroll 1
             for (int step = 0; step < share.steps; ++step) {
-                tile.template multiply_stage<kTurns, LK * kChunk>(shared.full, shared.empty, cursor, x_lane, step * kMathWarps * kBoxX,
-                                                                  w_lane, cursor.stage * kMathWarps * kBoxW, 0, lane);
+                tile.template multiply_stage<kTurns, LK * kChunk>(shared.full, shared.empty, cursor, x_lane, step * kConsumerWarps * kBoxX,
+                                                                  w_lane, cursor.stage * kConsumerWarps * kBoxW, 0, lane);
                 cursor.advance();
             }
             tile.pair_registers(args.m <= 0, shared.sums[0] + threadIdx.x);
@@ -255,7 +255,7 @@ struct SmallM {
                         make_float4(sums[i * TN + j], sums[i * TN + j + 1], sums[i * TN + j + 2], sums[i * TN + j + 3]);
             if (threadIdx.x == 0) shared.done = strip;
             __syncwarp();
-            ptx::named_barrier_arrive(kSumsBarrier + finisher, kMathThreads + kWarp);
+            ptx::named_barrier_arrive(kSumsBarrier + finisher, kConsumers + kWarp);
             finisher = finisher == kFinishers - 1 ? 0 : finisher + 1;
         }
         ptx::mbarrier_wait(&shared.sums_empty, sums_parity);
@@ -263,7 +263,7 @@ struct SmallM {
         __syncwarp();
 #pragma unroll
         for (finisher = 0; finisher < kFinishers; ++finisher)
-            ptx::named_barrier_arrive(kSumsBarrier + finisher, kMathThreads + kWarp);
+            ptx::named_barrier_arrive(kSumsBarrier + finisher, kConsumers + kWarp);
     }
 
     // ---- store ----
@@ -271,10 +271,10 @@ struct SmallM {
     static __device__ __forceinline__ void finish(const GemmArgs& args, Shared& shared) {
         const Share share(args);
         const Epilogue epilogue(args, share.batch);
-        const int lane = threadIdx.x % kWarp, finisher = threadIdx.x / kWarp - kMathWarps - 1;
+        const int lane = threadIdx.x % kWarp, finisher = threadIdx.x / kWarp - kConsumerWarps - 1;
         for (;;) {
             __syncwarp();
-            ptx::named_barrier_sync(kSumsBarrier + finisher, kMathThreads + kWarp);
+            ptx::named_barrier_sync(kSumsBarrier + finisher, kConsumers + kWarp);
             const int strip = shared.done;
             if (strip < 0) break;
             float4* mine = sums_of(args, share, share.group, strip);
@@ -282,7 +282,7 @@ struct SmallM {
             for (int quad = lane; quad < kQuads; quad += kWarp) {
                 float4 sum = shared.sums[0][quad];
 #pragma unroll
-                for (int warp = 1; warp < kMathWarps; ++warp) add(sum, shared.sums[warp][quad]);
+                for (int warp = 1; warp < kConsumerWarps; ++warp) add(sum, shared.sums[warp][quad]);
                 if (args.split_k > 1) ptx::store_l2(mine + quad, sum);
                 else store(args, epilogue, strip, quad, sum);
             }

@@ -1,14 +1,14 @@
-// Strict FP32 GEMM for Hopper: math warps that do nothing but FFMA and shared-memory reads.
+// Strict FP32 GEMM for Hopper: consumer warps that do nothing but FFMA and shared-memory reads.
 //
-// Eight math warps hold a 128 × 256 tile, 8 × 16 outputs a thread, or a 128 × 128 tile, 8 × 8 outputs a thread, and most of
+// Eight consumer warps hold a 128 × 256 tile, 8 × 16 outputs a thread, or a 128 × 128 tile, 8 × 8 outputs a thread, and most of
 // the registers; four producer warps with the rest bring the operands into a ring of shared-memory stages. Full and empty
 // stages are announced through mbarriers, so that no barrier of the whole block is left in the main loop, and the producers
-// run ahead over the end of a tile: the next tile's first stages are there when the math warps have stored the last.
+// run ahead over the end of a tile: the next tile's first stages are there when the consumer warps have stored the last.
 //
 // Arithmetic. An FFMA leaves no issue slot for anything else, so the loop counts instructions: 128 FFMA to 6 16-byte
 // reads a step of k, 95.5 % at best (64 to 4, 94.1 %, in the smaller tile). What is then left to lose are register-bank
 // conflicts, of which ThreadTile::quad() says how the epilogue keeps them out of the main loop, and reads in clumps.
-// Operands. Producers take issue slots, too: a stage of BK = 16 costs a math warp 2144 instructions, and two of them share a
+// Operands. Producers take issue slots, too: a stage of BK = 16 costs a consumer warp 2144 instructions, and two of them share a
 // scheduler with a producer warp. Aligned operands are therefore left to TMA (Copied), one instruction a tile; what is contiguous
 // along k is then transposed in shared memory. There is a kernel for each of the four layouts. Stages and main loop are those of
 // copied_stage.cuh. Operands at any alignment are copied word by word (Words, word_stage.cuh), in one kernel for all layouts; these
@@ -40,7 +40,7 @@ constexpr int kStageK = 16;   // k of a stage
 // By TMA. An operand that is contiguous along k is transposed in shared memory.
 template <int BM, int BN, bool A_TRANSPOSED, bool B_TRANSPOSED>
 struct Copied : CopiedStage<BM, BN, kStageK, A_TRANSPOSED, B_TRANSPOSED> {
-    static constexpr int kMathRegisters = 216, kProducerRegisters = 72;
+    static constexpr int kConsumerRegisters = 216, kProducerRegisters = 72;
     const CUtensorMap& a;
     const CUtensorMap& b;
 
@@ -50,7 +50,7 @@ struct Copied : CopiedStage<BM, BN, kStageK, A_TRANSPOSED, B_TRANSPOSED> {
 // By copies of words, whatever the alignment.
 template <int BM, int BN>
 struct Words : WordStage<BM, BN, kStageK> {
-    static constexpr int kMathRegisters = 208, kProducerRegisters = 88;
+    static constexpr int kConsumerRegisters = 208, kProducerRegisters = 88;
 };
 
 // ---- the kernel -------------------------------------------------------------------------------------------------
@@ -58,24 +58,24 @@ struct Words : WordStage<BM, BN, kStageK> {
 template <int BM, int BN, int TM, int TN, typename FEED>
 struct Specialized {
     static constexpr int BK = kStageK, STAGES = 4;
-    using Math = MathWarps<BM, BN, TM, TN>;
-    using Thread = typename Math::Thread;
-    static constexpr int kMathThreads = Math::kThreads;
+    using Consumers = ConsumerWarps<BM, BN, TM, TN>;
+    using Thread = typename Consumers::Thread;
+    static constexpr int kConsumers = Consumers::kThreads;
     static constexpr int kProducers = 128;
-    static constexpr int kThreads = kMathThreads + kProducers;
-    static constexpr int kMathRegisters = FEED::kMathRegisters, kProducerRegisters = FEED::kProducerRegisters;
+    static constexpr int kThreads = kConsumers + kProducers;
+    static constexpr int kConsumerRegisters = FEED::kConsumerRegisters, kProducerRegisters = FEED::kProducerRegisters;
     static constexpr int kLaunchRegisters = registers_at_launch(kThreads);   // of each thread before they are redistributed
     static constexpr int kQuads = Thread::kPieces * kVector;   // of a thread
-    static constexpr int kMathBarrier = 1;          // the math warps' own
-    using Finish = stream_k::Finish<kMathThreads, kQuads, kVector, kMathBarrier>;
+    static constexpr int kConsumerBarrier = 1;   // the consumer warps' own
+    using Finish = stream_k::Finish<kConsumers, kQuads, kVector, kConsumerBarrier>;
     static_assert(!FEED::kWords || FEED::kArrivals == kProducers, "every producer arrives");
-    static_assert(Math::kGroups == 1, "all math warps take every stage");
-    static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
+    static_assert(Consumers::kGroups == 1, "all consumer warps take every stage");
+    static_assert(kConsumerRegisters * kConsumers + kProducerRegisters * kProducers <= kLaunchRegisters * kThreads,
                   "a block can only deal out the registers that it was launched with; with more to ask it waits forever");
 
     struct Shared {
         typename FEED::Stage stages[STAGES];
-        float4 sums[kQuads][kMathThreads];
+        float4 sums[kQuads][kConsumers];
         uint64_t full[STAGES], empty[STAGES], raw[STAGES];   // raw: tiles that are to be transposed have arrived
         int number;                                          // that this block drew
 
@@ -94,18 +94,18 @@ struct Specialized {
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], FEED::kArrivals);
                 if (!FEED::kWords) ptx::mbarrier_init(&shared.raw[stage], 1);
-                ptx::mbarrier_init(&shared.empty[stage], Math::kWarps);
+                ptx::mbarrier_init(&shared.empty[stage], Consumers::kWarps);
             }
             if (!FEED::kWords) ptx::fence_mbarrier_init();   // for TMA
         }
         __syncthreads();
         ptx::wait_for_previous_kernels();   // one of them may repack an operand
-        if (threadIdx.x >= kMathThreads) {
+        if (threadIdx.x >= kConsumers) {
             ptx::registers_decrease_to<kProducerRegisters>();
-            if constexpr (FEED::kWords) copy_words(args, shared, threadIdx.x - kMathThreads);
-            else copy(args, shared, threadIdx.x - kMathThreads, feed);
+            if constexpr (FEED::kWords) copy_words(args, shared, threadIdx.x - kConsumers);
+            else copy(args, shared, threadIdx.x - kConsumers, feed);
         } else {
-            ptx::registers_increase_to<kMathRegisters>();
+            ptx::registers_increase_to<kConsumerRegisters>();
             multiply(args, shared, threadIdx.x);
         }
     }
@@ -160,7 +160,7 @@ struct Specialized {
 
     static __device__ __forceinline__ void multiply(const GemmArgs& args, Shared& shared, int thread) {
         const int warp = thread / kWarp, lane = thread % kWarp;
-        const int row = Math::first_row(warp, lane), col = Math::first_col(warp, lane);
+        const int row = Consumers::first_row(warp, lane), col = Consumers::first_col(warp, lane);
         Ring<STAGES> cursor;
         for (int number = 0;; number = ptx::recompute(number + 1)) {   // all registers but its own are the tile's
             const TileGrid grid = TileGrid::of<BM, BN>(args);
@@ -192,17 +192,17 @@ struct Specialized {
         for (int group = 0; group < Thread::kPieces; ++group) {
             float4* place = finish.place(group);
 #pragma unroll
-            for (int i = 0; i < kVector; ++i) place[i * kMathThreads] = tile.quad_of_piece(group, i);
+            for (int i = 0; i < kVector; ++i) place[i * kConsumers] = tile.quad_of_piece(group, i);
         }
         const WorkUnit work = work_unit<BM, BN>(args, grid, piece.tile);
         const Epilogue epilogue(args, work.batch);
         const int lane = thread % kWarp;
         finish.run(shared.parts(), [&](int group, int warp, const float4 (&q)[kVector]) {
-            const int row = Math::first_row(warp, lane) + Thread::piece_row(group);
-            const int col = Math::first_col(warp, lane) + Thread::piece_col(group);
+            const int row = Consumers::first_row(warp, lane) + Thread::piece_row(group);
+            const int col = Consumers::first_col(warp, lane) + Thread::piece_col(group);
             float4 rows[kVector];
             FEED::rows_of(q, row, col, rows);
-            epilogue.template store_rows<typename Math::Lanes>(args, work.row + row, work.col + col, rows);
+            epilogue.template store_rows<typename Consumers::Lanes>(args, work.row + row, work.col + col, rows);
         });
     }
 };

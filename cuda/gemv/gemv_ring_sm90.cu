@@ -10,8 +10,8 @@
 //   │ warp 0  │ warp 1  │  …      cp.async   ├─────────┤          16 bytes     a round's X stays in registers
 //   └─────────┴─────────┴─ …     ─────────→  ├─────────┤ STAGES  ─────────→
 //
-// Blocks stay, each with an equal share of the groups of eight lines (line_stream.cuh). Warps share k in slices of 256. Where there are more
-// slices than warps, a unit of GROUPS groups takes several rounds, each of which begins with its part of X. Where half of the warps or
+// Blocks are persistent, each with an equal share of the groups of eight lines (line_stream.cuh). Warps share k in slices of 256. Where there
+// are more slices than warps, a unit of GROUPS groups takes several rounds, each of which begins with its part of X. Where half of the warps or
 // fewer have a slice, there are several teams of warps, to which the groups are dealt in turn.
 //
 // X comes through the ring as well, as a group of eight lines that has places before the round's first one.

@@ -2,7 +2,7 @@
 // D (m ≤ 2) = X · Wᵀ.
 //
 // What gemv.cu and gemv_half.cu start with, a block for every few lines, loses its time between blocks: each begins with nothing under way.
-// Here blocks stay (line_stream.cuh). A block has LINES lines at a time and its warps share their k, so that a load of a warp is 512
+// Here blocks are persistent (line_stream.cuh). A block has LINES lines at a time and its warps share their k, so that a load of a warp is 512
 // neighbouring bytes, and a thread keeps its part of X in registers where k is no longer than a slab; where it is longer, X comes from the L1.
 //
 // Floor: bytes of W ÷ bandwidth. On an H200, where a copy moves 4.2 TB/s, 14336 × 4096 weights of 16 bits take 28.3 µs, which is 4.15 TB/s. With

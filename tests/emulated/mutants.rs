@@ -97,7 +97,7 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "left out: bar.warp.sync",
-        &["const int box = lane % kMathWarps"],
+        &["const int box = lane % kConsumerWarps"],
         "bytes may arrive before they are announced, and each lane has waited for the stage itself",
     ),
     (
@@ -195,7 +195,7 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "left out: bar.warp.sync",
-        &["ptx::named_barrier_sync(kSumsBarrier + finisher, kMathThreads + kWarp);"],
+        &["ptx::named_barrier_sync(kSumsBarrier + finisher, kConsumers + kWarp);"],
         "likewise",
     ),
     (
