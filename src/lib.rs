@@ -44,6 +44,8 @@ pub mod matmul_override;
 pub mod modules;
 #[cfg(any(feature = "cuda", test))]
 mod plan_cache;
+mod precision;
+mod role;
 #[doc(hidden)]
 pub mod rowwise;
 mod served;
@@ -57,7 +59,8 @@ pub use candle::{
     linear, linear_b, linear_no_bias, matmul, permute, transpose, GatedMlp, Gemm, Linear, Mlp, SgemmExt, TransposeExt,
 };
 pub use error::{Error, Result};
-pub use gemm::{Activation, Precision};
+pub use gemm::Activation;
+pub use precision::Precision;
 
 /// The code of the README, compiled and run as doctests.
 #[cfg(doctest)]

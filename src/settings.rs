@@ -1,6 +1,6 @@
 //! What the environment asks for: every variable of this crate, read and understood in one place.
 
-use crate::gemm::Precision;
+use crate::precision::Precision;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;

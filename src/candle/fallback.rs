@@ -21,7 +21,7 @@ fn serves_cuda(device: &CudaDevice) -> Result<bool> {
     let context = stream.context();
     let bind = || {
         let bound = context.bind_to_thread();
-        bound.map_err(|error| crate::Error::driver("making a GPU's context current", error))
+        bound.map_err(|error| crate::error::Error::driver("making a GPU's context current", error))
     };
     crate::served::serves_gpu(context.ordinal(), bind).map_err(Error::wrap)
 }

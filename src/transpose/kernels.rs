@@ -4,7 +4,7 @@
 use super::problem::{Matrices, Movement};
 use crate::device::{DeviceInfo, VECTOR_BYTES};
 use crate::error::{Error, Result};
-use crate::gemm::kernel::spec::Role;
+use crate::role::Role;
 
 /// Bytes of the tile of a kernel for matrices with one short side. `cuda/transpose/narrow.cuh` has the same number.
 pub const NARROW_TILE_BYTES: usize = 16 << 10;

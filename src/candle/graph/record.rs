@@ -194,7 +194,7 @@ fn shared(stream: &CudaStream) -> bool {
 }
 
 fn say(doing: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| Error::wrap(crate::Error::driver(doing, error))
+    move |error| Error::wrap(crate::error::Error::driver(doing, error))
 }
 
 /// Whether this thread's stream of `device` is being recorded, by whomever. Of a stream that threads share this does not tell:

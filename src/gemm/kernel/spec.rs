@@ -5,6 +5,8 @@ use crate::gemm::operands::{Access, DType};
 use crate::gemm::problem::{GemmProblem, Precision};
 use crate::gemm::schedule::work_queue::WorkQueue;
 
+pub use crate::role::Role;
+
 /// What a kernel multiplies with, which decides under which [`Precision`] it may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
@@ -28,15 +30,6 @@ impl Arithmetic {
             Precision::Tf32 => true,
         }
     }
-}
-
-/// Where a row of the table belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A step of the ladder, by its number.
-    Rung(u32),
-    /// Written for use, not to be read in order.
-    Production,
 }
 
 /// The tile of a kernel: how much of the result a block, a warp and a thread compute, and in what portions of k.
