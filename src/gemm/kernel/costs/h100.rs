@@ -33,7 +33,7 @@
 //! fits before: of products with few rows that 16 bytes fit these have few, and by that fit choices in the grid are worse.
 //! Blocks with several tiles have shorter ends since 2026-11-28 (docs/sixteen_bit.md), and no H100 has run them: where k is short, these costs may be too high.
 
-use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
+use super::terms::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
 pub(super) const GPU: &str = "NVIDIA H100 80GB HBM3";
 

@@ -26,7 +26,7 @@
 //!
 //! By these costs choices among the shapes, and in `ladder --grid`, lose what docs/cost_model.md says.
 
-use super::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
+use super::terms::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
 pub(super) const GPU: &str = "NVIDIA H200";
 

@@ -1,6 +1,8 @@
 //! Costs as a file of this folder.
 
-use super::{ClusterCosts, Costs, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts, TABLE};
+use super::super::table::TABLE;
+use super::terms::{ClusterCosts, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
+use super::Costs;
 use std::fmt::Write;
 
 /// The Rust source of these costs: what `calibrate --export` prints, to be kept as `GPU.rs`. Kernels stand in the order of
@@ -8,7 +10,7 @@ use std::fmt::Write;
 pub fn rust_source(costs: &Costs, about: &str) -> String {
     let mut text = format!(
         "{about}
-use super::{{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts}};
+use super::terms::{{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts}};
 
 pub(super) const GPU: &str = {:?};
 
