@@ -1,6 +1,6 @@
 //! Whether two runs of a function came to the same.
 
-use super::Signature;
+use super::signature::Signature;
 use candle_core::{DType, Device, Result, Tensor};
 use half::{bf16, f16};
 

@@ -97,14 +97,16 @@ mod fold;
 mod lru;
 #[cfg(feature = "cuda")]
 mod nodes;
+mod outputs;
 #[cfg(any(feature = "cuda", test))]
 mod reason;
 #[cfg(feature = "cuda")]
 mod record;
 mod signature;
 
-use candle_core::{bail, Device, Error, Module, Result, Tensor};
+use candle_core::{bail, Device, Module, Result, Tensor};
 use lru::Lru;
+use outputs::Failure;
 #[cfg(feature = "cuda")]
 use record::{is_recorded_now, record, Recording};
 use signature::Signature;
@@ -114,6 +116,8 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(not(feature = "cuda"))]
 use without_cuda::{is_recorded_now, record, Recording};
+
+pub use outputs::Outputs;
 
 /// So many recordings a [`GraphedModule`] keeps unless it is told otherwise.
 pub const DEFAULT_CAPACITY: usize = 16;
@@ -161,71 +165,6 @@ impl Options {
     pub fn fold(mut self, fold: bool) -> Self {
         self.fold = fold;
         self
-    }
-}
-
-/// What a function gives: a tensor or several.
-pub trait Outputs: Sized {
-    /// The tensors in order.
-    fn into_tensors(self) -> Vec<Tensor>;
-
-    /// The same from tensors in that order.
-    ///
-    /// # Errors
-    ///
-    /// If there are more or fewer than there should be.
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self>;
-}
-
-impl Outputs for Tensor {
-    fn into_tensors(self) -> Vec<Tensor> {
-        vec![self]
-    }
-
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-        let [tensor] = <[Tensor; 1]>::from_tensors(tensors)?;
-        Ok(tensor)
-    }
-}
-
-impl Outputs for Vec<Tensor> {
-    fn into_tensors(self) -> Vec<Tensor> {
-        self
-    }
-
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-        Ok(tensors)
-    }
-}
-
-impl<const N: usize> Outputs for [Tensor; N] {
-    fn into_tensors(self) -> Vec<Tensor> {
-        self.into()
-    }
-
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-        let wrong = |tensors: Vec<Tensor>| Error::Msg(format!("{} outputs where {N} are expected", tensors.len()));
-        tensors.try_into().map_err(wrong)
-    }
-}
-
-impl Outputs for (Tensor, Tensor) {
-    fn into_tensors(self) -> Vec<Tensor> {
-        vec![self.0, self.1]
-    }
-
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-        Ok(<[Tensor; 2]>::from_tensors(tensors)?.into())
-    }
-}
-
-impl Outputs for (Tensor, Tensor, Tensor) {
-    fn into_tensors(self) -> Vec<Tensor> {
-        vec![self.0, self.1, self.2]
-    }
-
-    fn from_tensors(tensors: Vec<Tensor>) -> Result<Self> {
-        Ok(<[Tensor; 3]>::from_tensors(tensors)?.into())
     }
 }
 
@@ -444,21 +383,6 @@ fn on_device<T: AsRef<Tensor>>(device: &Device, tensors: &[T]) -> Result<Vec<Ten
     checked.collect()
 }
 
-/// Why there is no recording.
-enum Failure {
-    /// An error that a plain call would have met as well.
-    Function(Error),
-    /// The function cannot be recorded, for this reason.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    NotRecordable(String),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Failure::Function(error)
-    }
-}
-
 /// A place for one recording.
 #[derive(Default)]
 struct Slot(Mutex<State>);
@@ -597,7 +521,7 @@ impl Drop for Inside {
 /// What a build without CUDA has instead: nothing can be recorded.
 #[cfg(not(feature = "cuda"))]
 mod without_cuda {
-    use super::{Failure, Outputs};
+    use super::outputs::{Failure, Outputs};
     use candle_core::{Device, Result, Tensor};
     use std::convert::Infallible;
 
