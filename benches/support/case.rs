@@ -78,10 +78,6 @@ impl Case {
         Case::new(size, size, size, layout)
     }
 
-    pub fn is_square(&self) -> bool {
-        self.m == self.n && self.n == self.k && self.batch == 1
-    }
-
     /// Strides of A (row, column) and of B.
     pub fn strides(&self) -> [(i64, i64); 2] {
         let stored = |transposed, rows: usize, cols: usize| match transposed {

@@ -167,7 +167,7 @@ pub struct Product<'a> {
     d: CudaSlice<u8>,
     reference: CudaSlice<u8>,
     bound: CudaSlice<u8>,
-    /// Elements of the result that there is a reference for: all or none.
+    /// Elements of the result.
     elements: usize,
 }
 
@@ -193,23 +193,11 @@ impl<'a> Product<'a> {
     ///
     /// If the case does not fit into the device's memory, or CUDA fails.
     pub fn new(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, alpha: f32, beta: f32) -> Result<Self> {
-        let product = Product::allocate(gpu, case, dtype, precision, (alpha, beta), true)?;
+        let product = Product::allocate(gpu, case, dtype, precision, (alpha, beta))?;
         product.fill(&product.a, 1)?;
         product.fill(&product.b, 2)?;
         product.reset_d()?;
         product.compute_reference()?;
-        Ok(product)
-    }
-
-    /// Fills the operands with random numbers, to measure times alone: there is no reference to check with.
-    ///
-    /// # Errors
-    ///
-    /// As [`Product::new`].
-    pub fn to_time(gpu: &'a Gpu, case: Case, precision: Precision) -> Result<Self> {
-        let product = Product::allocate(gpu, case, DType::F32, precision, (1.0, 0.0), false)?;
-        product.fill(&product.a, 1)?;
-        product.fill(&product.b, 2)?;
         Ok(product)
     }
 
@@ -220,7 +208,7 @@ impl<'a> Product<'a> {
     ///
     /// If they are too many or too few for the case, or as [`Product::new`].
     pub fn of(gpu: &'a Gpu, case: Case, dtype: DType, precision: Precision, [a, b]: [&[f32]; 2]) -> Result<Self> {
-        let mut product = Product::allocate(gpu, case, dtype, precision, (1.0, 0.0), true)?;
+        let mut product = Product::allocate(gpu, case, dtype, precision, (1.0, 0.0))?;
         for (buffer, numbers) in [(&mut product.a, a), (&mut product.b, b)] {
             let bytes: Vec<u8> = match dtype {
                 DType::F16 => numbers
@@ -256,15 +244,10 @@ impl<'a> Product<'a> {
         dtype: DType,
         precision: Precision,
         (alpha, beta): (f32, f32),
-        checked: bool,
     ) -> Result<Self> {
         let size = dtype.size();
         let elements = case.batch * case.m * case.n;
-        let reference_bytes = if checked {
-            elements * size_of::<f64>()
-        } else {
-            size_of::<f64>()
-        };
+        let reference_bytes = elements * size_of::<f64>();
         // Copies start on 256 bytes, so each is as well aligned as a tensor of its own.
         let b_bytes = (case.batch * case.k * case.n * size).next_multiple_of(256);
         let b_copies = match case.cold {
@@ -285,7 +268,7 @@ impl<'a> Product<'a> {
             d: gpu.allocate(elements * size)?,
             reference: gpu.allocate(reference_bytes)?,
             bound: gpu.allocate(reference_bytes)?,
-            elements: if checked { elements } else { 0 },
+            elements,
         })
     }
 
@@ -380,10 +363,6 @@ impl<'a> Product<'a> {
     /// With the place of the first wrong element, or CUDA's error.
     pub fn check(&self, name: &str, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         const THREADS: u32 = 256;
-        ensure!(
-            self.elements > 0,
-            "a product that was made to be timed has no reference"
-        );
         self.reset_d()?;
         launch().with_context(|| format!("{name} on {}", self.case))?;
         let first = self.gpu.stream.clone_htod(&[u64::MAX])?;
@@ -463,10 +442,6 @@ impl<'a> Product<'a> {
     ///
     /// Of the launch.
     pub fn errors(&self, launch: impl FnOnce() -> Result<()>) -> Result<Errors> {
-        ensure!(
-            self.elements > 0,
-            "a product that was made to be timed has no reference"
-        );
         self.reset_d()?;
         launch()?;
         let (product_error, term_error) = self.allowances();
