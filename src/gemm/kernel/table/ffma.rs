@@ -1,7 +1,7 @@
 //! FP32 multiply-adds on any device.
 
 use super::super::spec::KernelSpec;
-use super::families::{few_k, outer, pipelined, tiled, unaligned, unaligned_sliced_k, words};
+use super::families::ffma::{few_k, outer, pipelined, tiled, unaligned, unaligned_sliced_k, words};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[

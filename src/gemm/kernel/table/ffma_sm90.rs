@@ -2,7 +2,7 @@
 
 use super::super::spec::KernelSpec;
 use super::derived::Layout::{NN, NT, TN, TT};
-use super::families::{
+use super::families::ffma_sm90::{
     direct, direct_tn, k_major, k_major_stream_k, sliced_k, sliced_k_words, small_m, specialized_tma, specialized_words,
 };
 

@@ -1,13 +1,13 @@
 //! Products with few rows or few columns: kernels that stream the other matrix once.
 
 use super::super::spec::KernelSpec;
-use super::families::{
-    at_once, axpy_cols, axpy_rows, brief_cols, brief_lines_cols, brief_lines_rows, brief_rows, brief_wide, ALONG_COLS,
-    ALONG_ROWS,
+use super::families::brief::{brief_cols, brief_lines_cols, brief_lines_rows, brief_rows, brief_wide};
+use super::families::gemv::{
+    at_once, axpy_cols, axpy_rows, dot_cols, dot_rows, fused, short_cols, short_rows, stream, ALONG_COLS, ALONG_ROWS,
 };
-use super::families::{dot_cols, dot_rows, fused, short_cols, short_rows, stream};
-use super::families::{thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows};
-use super::families::{thin_run_cols, thin_run_rows, thin_wide_rows};
+use super::families::thin::{
+    thin_axpy_cols, thin_axpy_rows, thin_dot_cols, thin_dot_rows, thin_run_cols, thin_run_rows, thin_wide_rows,
+};
 use crate::gemm::operands::DType::F32;
 
 #[rustfmt::skip]

@@ -4,7 +4,8 @@
 use super::super::spec::{Arithmetic, Grid, KernelSpec, Needs, Side, SplitK, TmaBox};
 use super::derived;
 use super::derived::Layout::{self, NN, NT, TN, TT};
-use super::families::{self, tile, NO_THREADS, NO_WARPS, PRODUCTION};
+use super::families;
+use super::families::row::{tile, NO_THREADS, NO_WARPS, PRODUCTION};
 use crate::gemm::operands::{Access, DType};
 
 /// Portion of k of every kernel.
@@ -187,7 +188,7 @@ const fn stream(
     KernelSpec {
         costs_of: row.costs_of,
         arithmetic: Arithmetic::Half,
-        ..families::stream(name, dtype, tile, warps, blocks)
+        ..families::gemv::stream(name, dtype, tile, warps, blocks)
     }
 }
 
@@ -236,7 +237,7 @@ const fn fused(
     blocks: [u32; 2],
     spills_on: &'static [u32],
 ) -> KernelSpec {
-    families::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
+    families::gemv::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
 }
 
 /// Few rows past lines of B whose k is short, by multiply-adds: rows, and lines of B of a block.
@@ -245,7 +246,7 @@ const fn short_rows(name: &'static str, costs: &'static str, dtype: DType, [rows
         "gemv/gemv_short_half",
         "streams lines of B whose k is short past a few rows of A, 16 bits",
     ];
-    let of = families::short_rows(name, [rows, lines, 128], 8);
+    let of = families::gemv::short_rows(name, [rows, lines, 128], 8);
     KernelSpec {
         // For compute capability 10.0 the compiler spills some bytes of this one.
         may_spill_on: match (dtype, rows) {
@@ -262,7 +263,7 @@ const fn short_cols(name: &'static str, costs: &'static str, dtype: DType, block
         "gemv/gemv_short_half",
         "streams rows of A whose k is short past a few columns of B, 16 bits",
     ];
-    multiply_adds(families::short_cols(name, block, 8), costs, dtype, SOURCE)
+    multiply_adds(families::gemv::short_cols(name, block, 8), costs, dtype, SOURCE)
 }
 
 /// Few rows past lines of small matrices, by multiply-adds: tile, and threads that share a line of B.
@@ -271,7 +272,7 @@ const fn brief(name: &'static str, costs: &'static str, dtype: DType, block: [u3
         "gemv/brief_half",
         "few rows past small matrices, 16 bytes at a time, 16 bits",
     ];
-    multiply_adds(families::brief_wide(name, block, threads), costs, dtype, SOURCE)
+    multiply_adds(families::brief::brief_wide(name, block, threads), costs, dtype, SOURCE)
 }
 
 /// A kernel for FP32 with elements of this type, by the same multiply-adds, from this file and with this summary.
@@ -297,7 +298,7 @@ const fn few_k(name: &'static str, costs: &'static str, dtype: DType, block: [u3
         "ffma/few_k_half",
         "sums of a few products straight from memory, 16 bits",
     ];
-    multiply_adds(families::few_k(name, block, rows), costs, dtype, SOURCE)
+    multiply_adds(families::ffma::few_k(name, block, rows), costs, dtype, SOURCE)
 }
 
 /// Outer products and sums of up to BK products, whose results are large, by multiply-adds.
@@ -306,7 +307,7 @@ const fn outer(name: &'static str, costs: &'static str, dtype: DType, block: [u3
         "ffma/outer_half",
         "outer products and sums of a few, stored row by row, 16 bits",
     ];
-    multiply_adds(families::outer(name, block, warps), costs, dtype, SOURCE)
+    multiply_adds(families::ffma::outer(name, block, warps), costs, dtype, SOURCE)
 }
 
 /// The file of kernels for thin products, and what they are for: those whose matrix runs along k.
@@ -361,7 +362,7 @@ const fn dot_cols(
     block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    let needs = families::past_cols([block[0], block[1]], families::ALONG_ROWS);
+    let needs = families::thin::past_cols([block[0], block[1]], families::gemv::ALONG_ROWS);
     dot(thin(DOT, name, costs, dtype, block, warps, needs))
 }
 
@@ -373,7 +374,7 @@ const fn dot_rows(
     block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    let needs = families::past_rows([block[0], block[1]], families::ALONG_COLS);
+    let needs = families::thin::past_rows([block[0], block[1]], families::gemv::ALONG_COLS);
     dot(thin(DOT, name, costs, dtype, block, warps, needs))
 }
 
@@ -385,7 +386,7 @@ const fn axpy_rows(
     block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    let needs = families::past_rows([block[0], block[1]], families::ALONG_ROWS);
+    let needs = families::thin::past_rows([block[0], block[1]], families::gemv::ALONG_ROWS);
     thin(AXPY, name, costs, dtype, block, warps, needs)
 }
 
@@ -397,7 +398,7 @@ const fn axpy_cols(
     block: [u32; 3],
     warps: [u32; 2],
 ) -> KernelSpec {
-    let needs = families::past_cols([block[0], block[1]], families::ALONG_COLS);
+    let needs = families::thin::past_cols([block[0], block[1]], families::gemv::ALONG_COLS);
     thin(AXPY, name, costs, dtype, block, warps, needs)
 }
 

@@ -2,7 +2,7 @@
 //! Hopper's kernels, rungs 13 and 14 are now and then the fastest.
 
 use super::super::spec::KernelSpec;
-use super::families::{async_rung, double_rung, rung, warp_rung};
+use super::families::ladder::{async_rung, double_rung, rung, warp_rung};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[

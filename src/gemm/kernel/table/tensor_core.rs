@@ -5,7 +5,7 @@ use super::super::spec::KernelSpec;
 use super::derived::Clusters::{CutK, Multicast};
 use super::derived::Layout::{NN, NT, TN, TT};
 use super::derived::Registers::{A, B};
-use super::families::{mma, tf32, tf32x3};
+use super::families::tensor_core::{mma, tf32, tf32x3};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[KernelSpec] = &[
