@@ -65,10 +65,10 @@ fn refusal(gemm: &Gemm, operands: &Operands<'_>) -> Option<Refusal> {
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use super::super::checks::element_type;
     use super::super::cuda::start;
     use super::super::fallback::is_served;
     use super::super::look::{look_at, Seen};
-    use super::super::matmul::element_type;
     use super::Operands;
     use crate::attention::problem::ALIGN;
     use crate::attention::{cache, launch, AttentionPlan, AttentionProblem, Described, Refusal, Views};

@@ -1,6 +1,7 @@
 //! Whether operands fit each other: dtype, device and shape.
 
 use super::layout::elements;
+use crate::gemm::operands::DType as ElementType;
 use candle_core::{bail, DType, Error, Result, Shape, Tensor};
 
 /// What candle's errors call the operation.
@@ -20,6 +21,20 @@ pub(super) fn with_bias(product: &Shape, bias: &Shape) -> Result<Shape> {
         );
     }
     Ok(sum)
+}
+
+/// What this crate calls a type of candle's.
+///
+/// # Errors
+///
+/// A type that it has no kernels for.
+pub(super) fn element_type(dtype: DType) -> Result<ElementType> {
+    match dtype {
+        DType::F32 => Ok(ElementType::F32),
+        DType::F16 => Ok(ElementType::F16),
+        DType::BF16 => Ok(ElementType::BF16),
+        other => bail!("{other:?} matrices are not multiplied here"),
+    }
 }
 
 /// Whether FP32 numbers may stand beside numbers of this type.

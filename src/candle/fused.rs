@@ -36,11 +36,12 @@ impl Fused<'_> {
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use super::super::checks::element_type;
     use super::super::cuda::{self, Beside, Norm, Way};
     use super::super::fallback::is_served;
-    use super::super::layout::{Arrangement, Asked, MatmulCall, MAX_ALIGN};
+    use super::super::layout::{bias_stride, Arrangement, Asked, MatmulCall, MAX_ALIGN};
     use super::super::look::{look_at, Seen};
-    use super::super::matmul::{bias_stride, element_type, Gemm};
+    use super::super::matmul::Gemm;
     use super::Fused;
     use crate::gemm::kernel::table::TABLE;
     use crate::gemm::operands::Operands;

@@ -82,6 +82,11 @@ pub(super) fn elements(dims: &[usize]) -> Option<usize> {
     (count <= MAX_ELEMENTS).then_some(count)
 }
 
+/// Elements between neighbours of the bias.
+pub(super) fn bias_stride(bias: Option<&Layout>) -> usize {
+    bias.map_or(1, |layout| layout.stride()[0])
+}
+
 /// A product of tensors as one problem and the launches that it takes: one, unless more batch dimensions than a kernel
 /// walks remain after merging.
 #[derive(Debug)]

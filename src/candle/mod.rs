@@ -19,6 +19,7 @@ mod linear;
 mod look;
 mod matmul;
 mod mlp;
+mod op;
 mod rowwise;
 mod stock;
 mod transpose;

@@ -71,9 +71,9 @@ pub(super) fn softmax_in_place(x: &Tensor) -> Result<bool> {
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use super::super::checks::element_type;
     use super::super::cuda::start;
     use super::super::fallback::is_served;
-    use super::super::matmul::element_type;
     use super::Operands;
     use crate::device::{CurrentContext, VECTOR_BYTES};
     use crate::rowwise::{launch, Operation, RowwisePlan, RowwiseProblem};

@@ -36,10 +36,10 @@ pub(in super::super) fn attend(operands: &Operands<'_>, scale: f64) -> Result<Op
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use super::super::super::checks::element_type;
     use super::super::super::cuda::start;
     use super::super::super::fallback::is_served;
     use super::super::super::look::{look_at, Seen};
-    use super::super::super::matmul::element_type;
     use super::Operands;
     use crate::attention::problem::ALIGN;
     use crate::attention::{launch, StepAddresses, StepPlan, StepProblem};
