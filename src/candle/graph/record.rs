@@ -8,7 +8,7 @@ use super::outputs::{Failure, Outputs};
 use super::reason::explain;
 use crate::device::{RelaxedCapture, CAPTURES};
 use crate::gemm::launch::journal::{Journal, Launched};
-use candle_core::{Device, Error, Result, Tensor, Var};
+use candle_core::{CudaDevice, Device, Error, Result, Tensor, Var};
 use cudarc::driver::{result, sys, CudaContext, CudaEvent, CudaStream, DriverError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
@@ -59,6 +59,51 @@ fn record_once<O: Outputs>(
     has_folded: Option<&mut bool>,
     function: impl Fn(&[Tensor]) -> Result<O>,
 ) -> std::result::Result<Recording, Failure> {
+    let (cuda, stream) = recordable(device)?;
+    // Candle then keeps what it copies from the host in the plain runs (strides of broadcast operands, small tensors), and
+    // finds it while it is recorded.
+    let _kept = cuda.enable_cuda_graph_htod_cache();
+    // What candle keeps for this thread exists from here on, before `THIS_THREAD`.
+    drop(cuda.clone_htod(&[0u8])?);
+
+    let places = places_of(inputs)?;
+    let detached: Vec<Tensor> = places.iter().map(Var::as_detached_tensor).collect();
+    let run = || Ok::<_, Error>(detach(function(&detached)?.into_tensors()));
+    let first = run_plainly(run)?;
+    // Their copies load the kernels and strides that the recording needs.
+    let results = places_of(&first)?;
+    stream
+        .synchronize()
+        .map_err(say("running a function before it is recorded"))?;
+
+    let captured = |left_out| capture(&stream, &results, left_out, run);
+    let (recorded, census, folded) = capture_folded(&stream, has_folded, captured)?;
+    let executable = recorded.instantiate().map_err(say("making a graph ready to run"))?;
+    executable
+        .switch_off(&folded.idle)
+        .map_err(say("switching off kernels of a graph"))?;
+    let needs = census.needs_its_thread().then(|| ThreadLife::needed(stream.context()));
+    executable.launch(&stream).map_err(say("launching a graph"))?;
+    let done = stream.record_event(None).map_err(say("recording the end of a graph"))?;
+    let recording = Recording {
+        inputs: places,
+        outputs: results,
+        executable,
+        done,
+        last: std::thread::current().id(),
+        needs,
+        folded: folded.kernels,
+    };
+    // After the launch what was kept has memory, so that its owner can go on with it and free it.
+    if let Some(text) = census.keeps() {
+        return Err(Failure::NotRecordable(text));
+    }
+    check_replay(&recording, &first)?;
+    Ok(recording)
+}
+
+/// The device and its stream, if that can be recorded. Its context is then current.
+fn recordable(device: &Device) -> std::result::Result<(&CudaDevice, Arc<CudaStream>), Failure> {
     let Device::Cuda(cuda) = device else {
         return Err(Failure::NotRecordable(format!("{device:?} is no CUDA device")));
     };
@@ -75,112 +120,110 @@ fn record_once<O: Outputs>(
     context
         .bind_to_thread()
         .map_err(say("making a GPU's context current"))?;
-    // Candle then keeps what it copies from the host in the plain runs (strides of broadcast operands, small tensors), and
-    // finds it while it is recorded.
-    let _kept = cuda.enable_cuda_graph_htod_cache();
-    // What candle keeps for this thread exists from here on, before `THIS_THREAD`.
-    drop(cuda.clone_htod(&[0u8])?);
+    Ok((cuda, stream))
+}
 
-    let places = inputs.iter().map(|input| Var::from_tensor(&input.detach()));
-    let places = places.collect::<Result<Vec<Var>>>()?;
-    let detached: Vec<Tensor> = places.iter().map(Var::as_detached_tensor).collect();
-    let run = || Ok::<_, Error>(detach(function(&detached)?.into_tensors()));
+/// A recording's own tensors, with the values of these.
+fn places_of(tensors: &[Tensor]) -> Result<Vec<Var>> {
+    let places = tensors.iter().map(|tensor| Var::from_tensor(&tensor.detach()));
+    places.collect()
+}
+
+/// The outputs of a plain run, if those of another one are the same.
+fn run_plainly(run: impl Fn() -> Result<Vec<Tensor>>) -> std::result::Result<Vec<Tensor>, Failure> {
     let first = run()?;
     let second = run()?;
-    if let Some(text) = difference(&first, &second)? {
-        return Err(Failure::NotRecordable(format!(
+    match difference(&first, &second)? {
+        None => Ok(first),
+        Some(text) => Err(Failure::NotRecordable(format!(
             "two runs with the same inputs gave different outputs ({text}): it keeps a state on the host, such as a count of \
              steps or a growing cache, or draws random numbers, as dropout does; a replay would repeat one step for ever. Pass \
              the state as an input"
-        )));
+        ))),
     }
-    drop(second);
-    // Their copies load the kernels and strides that the recording needs.
-    let results = first.iter().map(|output| Var::from_tensor(&output.detach()));
-    let results = results.collect::<Result<Vec<Var>>>()?;
-    stream
-        .synchronize()
-        .map_err(say("running a function before it is recorded"))?;
+}
 
-    let capture = |left_out: Vec<usize>| -> std::result::Result<(Recorded, Vec<Launched>), Failure> {
-        // Event tracking is the device's, too, and whoever turns it off turns it on again.
-        let _one = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
-        let _alone = shared(&stream).then(|| SHARED_STREAMS.write().unwrap_or_else(PoisonError::into_inner));
-        let capture = Capture::begin(&stream).map_err(say("beginning to record a graph"))?;
-        let journal = Journal::leaving_out(left_out);
-        let done = run().and_then(|outputs| {
-            if outputs.len() != results.len() {
-                candle_core::bail!("{} outputs, and {} before", outputs.len(), results.len());
-            }
-            let mut pairs = results.iter().zip(&outputs);
-            pairs.try_for_each(|(place, output)| place.set(output))
-        });
-        let launched = journal.end();
-        let (recorded, left) = match (capture.end(), &done) {
-            (Ok(ended), _) => ended,
-            // The function's own error says more than that its recording was given up.
-            (Err(_), Err(error)) => return Err(Failure::NotRecordable(explain(error))),
-            (Err(error), Ok(())) => return Err(Failure::NotRecordable(explain(&error))),
-        };
-        if let Err(error) = done.and_then(|()| left.map_err(say("freeing a tensor"))) {
-            let mut text = explain(&error);
-            if let Err(error) = recorded.settle(&stream) {
-                text += &format!("; what it keeps from the recording has no memory: {error}");
-            }
-            return Err(Failure::NotRecordable(text));
+/// Records a run and the copies of its outputs to their `places`. Comes with the products that it launched, and without those of these
+/// numbers, which were `left_out`.
+fn capture(
+    stream: &Arc<CudaStream>,
+    places: &[Var],
+    left_out: Vec<usize>,
+    run: impl Fn() -> Result<Vec<Tensor>>,
+) -> std::result::Result<(Recorded, Vec<Launched>), Failure> {
+    // Event tracking is the device's, too, and whoever turns it off turns it on again.
+    let _one = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = shared(stream).then(|| SHARED_STREAMS.write().unwrap_or_else(PoisonError::into_inner));
+    let capture = Capture::begin(stream).map_err(say("beginning to record a graph"))?;
+    let journal = Journal::leaving_out(left_out);
+    let done = run().and_then(|outputs| {
+        if outputs.len() != places.len() {
+            candle_core::bail!("{} outputs, and {} before", outputs.len(), places.len());
         }
-        Ok((recorded, launched))
+        let mut pairs = places.iter().zip(&outputs);
+        pairs.try_for_each(|(place, output)| place.set(output))
+    });
+    let launched = journal.end();
+    let (recorded, left) = match (capture.end(), &done) {
+        (Ok(ended), _) => ended,
+        // The function's own error says more than that its recording was given up.
+        (Err(_), Err(error)) => return Err(Failure::NotRecordable(explain(error))),
+        (Err(error), Ok(())) => return Err(Failure::NotRecordable(explain(&error))),
     };
-    let count = |recorded: &Recorded| -> std::result::Result<Census, Failure> {
-        let census = recorded.census().map_err(say("looking through a graph"))?;
-        match census.reads_the_host() {
-            Some(text) => Err(Failure::NotRecordable(text)),
-            None => Ok(census),
+    if let Err(error) = done.and_then(|()| left.map_err(say("freeing a tensor"))) {
+        let mut text = explain(&error);
+        if let Err(error) = recorded.settle(stream) {
+            text += &format!("; what it keeps from the recording has no memory: {error}");
         }
-    };
+        return Err(Failure::NotRecordable(text));
+    }
+    Ok((recorded, launched))
+}
+
+/// What `capture` records, with kernels folded into its products where there is a `has_folded`, which says whether any were, or were to
+/// be. Where some were, it records once more.
+fn capture_folded(
+    stream: &CudaStream,
+    has_folded: Option<&mut bool>,
+    capture: impl Fn(Vec<usize>) -> std::result::Result<(Recorded, Vec<Launched>), Failure>,
+) -> std::result::Result<(Recorded, Census, Folded), Failure> {
     let (mut recorded, launched) = capture(Vec::new())?;
-    let mut census = count(&recorded)?;
+    let mut census = replayable(&recorded)?;
     let mut folded = Folded::default();
     if let Some(has_folded) = has_folded.filter(|_| census.keeps().is_none()) {
-        let done = recorded.fold(&launched, &stream);
+        let done = recorded.fold(&launched, stream);
         *has_folded = done.as_ref().map_or(true, |folded| folded.kernels > 0);
         folded = done.map_err(Error::wrap)?;
         if folded.kernels > 0 {
             // Once more without the products that are computed at other places now.
             let (again, launched) = capture(folded.products)?;
             recorded = again;
-            census = count(&recorded)?;
-            folded = recorded.fold(&launched, &stream).map_err(Error::wrap)?;
+            census = replayable(&recorded)?;
+            folded = recorded.fold(&launched, stream).map_err(Error::wrap)?;
         }
     }
-    let executable = recorded.instantiate().map_err(say("making a graph ready to run"))?;
-    executable
-        .switch_off(&folded.idle)
-        .map_err(say("switching off kernels of a graph"))?;
-    let needs = census.needs_its_thread().then(|| ThreadLife::needed(context));
-    executable.launch(&stream).map_err(say("launching a graph"))?;
-    let done = stream.record_event(None).map_err(say("recording the end of a graph"))?;
-    let recording = Recording {
-        inputs: places,
-        outputs: results,
-        executable,
-        done,
-        last: std::thread::current().id(),
-        needs,
-        folded: folded.kernels,
-    };
-    // After the launch what was kept has memory, so that its owner can go on with it and free it.
-    if let Some(text) = census.keeps() {
-        return Err(Failure::NotRecordable(text));
+    Ok((recorded, census, folded))
+}
+
+/// What there is in a graph, if a replay does not depend on the host.
+fn replayable(recorded: &Recorded) -> std::result::Result<Census, Failure> {
+    let census = recorded.census().map_err(say("looking through a graph"))?;
+    match census.reads_the_host() {
+        Some(text) => Err(Failure::NotRecordable(text)),
+        None => Ok(census),
     }
+}
+
+/// Compares what a replay has left in its places with the outputs of a `plain` run.
+fn check_replay(recording: &Recording, plain: &[Tensor]) -> std::result::Result<(), Failure> {
     let replayed: Vec<Tensor> = recording.outputs.iter().map(Var::as_detached_tensor).collect();
-    if let Some(text) = deviation(&first, &replayed)? {
-        return Err(Failure::NotRecordable(format!(
+    match deviation(plain, &replayed)? {
+        None => Ok(()),
+        Some(text) => Err(Failure::NotRecordable(format!(
             "the replay of its recording gives other outputs than the function ({text}): it does something else from one call \
              to the next, or part of its work is not queued on the device's stream"
-        )));
+        ))),
     }
-    Ok(recording)
 }
 
 /// The outputs without what led to them.
