@@ -9,8 +9,9 @@ pub use crate::precision::Precision;
 
 /// Sizes are handed to kernels as 32-bit integers (offsets and strides are 64-bit), and what a kernel counts with may go so
 /// far beyond the end without leaving their range. A block that goes on to the next of its matrices does so by up to 65535,
-/// which is what a grid has at most along z; `gemv_dot` takes up to 2048 of k at once; tiles are smaller. The mirror of
-/// `kMaxOvershoot` in `cuda/abi/gemm_args.cuh`, by which the kernels check their steps.
+/// which is what a grid has at most along z; of k, a block takes up to 4096 at once (`gemv_stream_bf16_m1_k4096`,
+/// `gemv_ring_bf16_m8`); tiles are smaller. The mirror of `kMaxOvershoot` in `cuda/abi/gemm_args.cuh`, by which the kernels
+/// check their steps.
 pub(crate) const MAX_OVERSHOOT: usize = 65_535;
 /// The largest m, n, k and batch of a problem.
 pub const MAX_SIZE: usize = i32::MAX as usize - MAX_OVERSHOOT;

@@ -109,13 +109,13 @@ pub(super) fn outside(spec: &KernelSpec, problem: &GemmProblem) -> f64 {
     2.0 - rows - cols
 }
 
-/// The part of a slab whose loads keep memory busy, where blocks stay and read straight into registers: they have the next slab under
-/// way too. Shorter k leaves threads without a load.
+/// The part of a slab whose loads keep memory busy, where blocks are persistent and read straight into registers: they have the next
+/// slab under way too. Shorter k leaves threads without a load.
 const BUSY_PART: f64 = 0.5;
 
 /// What of memory's time the threads that have nothing in a slab leave unused there. On an H200, a vocabulary of 51864 takes a quarter longer
 /// at k = 1152 in slabs of 1024 than where turns of k are filled (a recording of `calibrate`).
-const STAYING_IDLE_PART: f64 = 0.4;
+const PERSISTENT_IDLE_PART: f64 = 0.4;
 
 /// What of memory's time the threads that have nothing in a block's last turn of k leave unused, where blocks begin and end: others are
 /// at work beside it. On an H200, dot products of k = 2048 in turns of 1536 take a tenth longer than those of 3072, byte for byte.
@@ -133,7 +133,7 @@ fn slab_fill(spec: &KernelSpec, k: usize) -> f64 {
     let slab = spec.tile.bk as usize;
     let of_slabs = k as f64 / (k.div_ceil(slab) * slab) as f64;
     match spec.grid {
-        Grid::Persistent => (of_slabs / BUSY_PART).min(1.0 - STAYING_IDLE_PART * (1.0 - of_slabs)),
+        Grid::Persistent => (of_slabs / BUSY_PART).min(1.0 - PERSISTENT_IDLE_PART * (1.0 - of_slabs)),
         _ => 1.0 - IDLE_PART * (1.0 - of_slabs),
     }
 }

@@ -14,7 +14,7 @@ pub struct KernelCost {
     /// What a block takes beside its multiplications (first loads, epilogue), in µs.
     pub setup_us: f64,
     /// What each further wave of blocks takes beside its multiplications, in µs: less where blocks that share a multiprocessor,
-    /// or the warps of one that stays, load while others store.
+    /// or the warps of a persistent one, load while others store.
     pub wave_us: f64,
     /// Fraction of the datasheet's memory bandwidth that it reaches where memory is the limit.
     pub bandwidth: f64,

@@ -107,19 +107,19 @@ pub(super) const fn threads_of_warps(tile: &Tile) -> u32 {
     tile.bm * tile.bn / (tile.wm * tile.wn) * WARP
 }
 
-/// Warps that multiply, of a block whose other warps are producers.
-pub(super) const MATH_WARPS: u32 = 8;
+/// Consumer warps of a block with producer warps: those that multiply.
+pub(super) const CONSUMER_WARPS: u32 = 8;
 /// Threads of such a block: those, and a warpgroup of producers.
-pub(super) const WARP_SPECIALIZED: u32 = MATH_WARPS * WARP + WARPGROUP;
+pub(super) const WARP_SPECIALIZED: u32 = CONSUMER_WARPS * WARP + WARPGROUP;
 /// Threads of the blocks of small FFMA kernels on Hopper, which have no producers and share a multiprocessor.
 pub(super) const DIRECT: u32 = WARPGROUP;
 
 /// Threads of the blocks of the kernels for thin products along k.
 pub(super) const THIN_DOT: u32 = WARPGROUP;
 
-/// Sliced-K: groups of math warps, each of which covers the tile and takes every so-manyth stage, or part, of k.
-pub(super) const fn math_groups(tile: &Tile) -> u32 {
-    MATH_WARPS * tile.wm * tile.wn / (tile.bm * tile.bn)
+/// Sliced-K: groups of consumer warps, each of which covers the tile and takes every so-manyth stage, or part, of k.
+pub(super) const fn consumer_groups(tile: &Tile) -> u32 {
+    CONSUMER_WARPS * tile.wm * tile.wn / (tile.bm * tile.bn)
 }
 
 /// The same of the warps of a block of [`DIRECT`] threads.
@@ -132,12 +132,12 @@ const EVEN_AND_ODD: u32 = 2;
 
 /// Partial sums of an output in the K-major kernels.
 pub(super) const fn k_major_sums(tile: &Tile) -> u32 {
-    EVEN_AND_ODD * math_groups(tile)
+    EVEN_AND_ODD * consumer_groups(tile)
 }
 
-/// The same where every math warp covers the tile, and lanes share k, too.
+/// The same where every consumer warp covers the tile, and lanes share k, too.
 pub(super) const fn strip_sums(tile: &Tile) -> u32 {
-    EVEN_AND_ODD * MATH_WARPS * (WARP / threads(tile))
+    EVEN_AND_ODD * CONSUMER_WARPS * (WARP / threads(tile))
 }
 
 /// The least that an output is the sum of where the lanes of a warp share k.
@@ -208,7 +208,7 @@ pub(super) const fn specialized(tile: &Tile) -> u32 {
 pub(super) const fn sliced_k(tile: &Tile) -> u32 {
     let barriers = 3 * tile.stages * BARRIER;
     padded(
-        larger(ring(tile, DType::F32), math_groups(tile) * sums(tile)) + barriers,
+        larger(ring(tile, DType::F32), consumer_groups(tile) * sums(tile)) + barriers,
         VECTOR,
     )
 }
@@ -223,7 +223,7 @@ pub(super) const fn specialized_words(tile: &Tile) -> u32 {
 pub(super) const fn sliced_k_words(tile: &Tile) -> u32 {
     let barriers = 3 * tile.stages * BARRIER;
     padded(
-        larger(async_ring(tile), math_groups(tile) * sums(tile)) + barriers,
+        larger(async_ring(tile), consumer_groups(tile) * sums(tile)) + barriers,
         VECTOR,
     )
 }
@@ -232,19 +232,19 @@ pub(super) const fn sliced_k_words(tile: &Tile) -> u32 {
 pub(super) const fn k_major(tile: &Tile) -> u32 {
     let barriers = 2 * tile.stages * BARRIER;
     padded(
-        ring(tile, DType::F32) + math_groups(tile) * sums(tile) + barriers + INT,
+        ring(tile, DType::F32) + consumer_groups(tile) * sums(tile) + barriers + INT,
         VECTOR,
     )
 }
 
-/// Small m, from a work queue: a ring of B alone, the block's slice of A, which stays, and the sums of every math warp; two
+/// Small m, from a work queue: a ring of B alone, the block's slice of A, which stays, and the sums of every consumer warp; two
 /// barriers a stage and one for the sums; the strip of every stage, and the one whose sums are done.
 pub(super) const fn small_m(tile: &Tile, longest_slice: u32) -> u32 {
     let ring = tile.stages * tile.bn * tile.bk * FLOAT;
     let slice = longest_slice * tile.bm * FLOAT;
     let barriers = (2 * tile.stages + 1) * BARRIER;
     let strips = (tile.stages + 1) * INT;
-    padded(ring + slice + MATH_WARPS * sums(tile) + barriers + strips, VECTOR)
+    padded(ring + slice + CONSUMER_WARPS * sums(tile) + barriers + strips, VECTOR)
 }
 
 /// A in place, several blocks a multiprocessor: the ring, whose place the sums take in the end; two stages of B transposed where

@@ -176,7 +176,7 @@ const fn gemv(name: &'static str, costs: &'static str, dtype: DType, [bm, bn]: [
     }
 }
 
-/// One or two rows: multiply-adds, and blocks that stay.
+/// One or two rows: multiply-adds, and persistent blocks.
 const fn stream(
     name: &'static str,
     costs: &'static str,
@@ -192,7 +192,7 @@ const fn stream(
     }
 }
 
-/// At most eight rows: mma.sync, and blocks that stay, whose warps copy lines of B to rings of their own. Warps, stages of a ring, groups of
+/// At most eight rows: mma.sync, and persistent blocks whose warps copy lines of B to rings of their own. Warps, stages of a ring, groups of
 /// lines between two meetings of a block's warps, blocks a multiprocessor.
 const fn ring(
     name: &'static str,
@@ -209,7 +209,7 @@ const fn ring(
     let sums = 2 * ROWS * groups * LINES * DType::F32.size() as u32;
     KernelSpec {
         file: "gemv/gemv_ring_sm90",
-        summary: "blocks that stay copy B past up to eight rows of A, 16 bits",
+        summary: "persistent blocks copy B past up to eight rows of A, 16 bits",
         tile: tile([ROWS, LINES, warps * K], NO_WARPS, NO_THREADS, stages),
         dynamic_shared: warps * (stages * LINES * K * BYTES + sums) + BARRIER,
         grid: Grid::Persistent,
@@ -266,7 +266,7 @@ const fn short_cols(name: &'static str, costs: &'static str, dtype: DType, block
     multiply_adds(families::gemv::short_cols(name, block, 8), costs, dtype, SOURCE)
 }
 
-/// Few rows past lines of small matrices, by multiply-adds: tile, and threads that share a line of B.
+/// Up to 64 rows past lines of small matrices, by multiply-adds: tile, and threads that share a line of B.
 const fn brief(name: &'static str, costs: &'static str, dtype: DType, block: [u32; 3], threads: u32) -> KernelSpec {
     const SOURCE: [&str; 2] = [
         "gemv/brief_half",

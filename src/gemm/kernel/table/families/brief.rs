@@ -37,7 +37,7 @@ const fn longest_brief_k(of_line: u32, lines: u32) -> u32 {
     }
 }
 
-/// Rows of A, BM of them a block, past lines of B that lie as `b` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
+/// At most `BRIEF_ROWS` rows of A, BM a block, past lines of B that lie as `b` says. Tile `[BM, BN, BK]`, then elements of a thread in a turn.
 pub(in super::super) const fn brief_rows(
     name: &'static str,
     block: [u32; 3],
@@ -76,13 +76,14 @@ pub(in super::super) const fn brief_cols(
     }
 }
 
-/// At most BM rows of A past lines of B, of which each has a thread that takes BK of k in a turn. Tile `[BM, BN, BK]`.
+/// At most `BRIEF_ROWS` rows of A, BM a block, past lines of B, each of which has a thread that takes BK of k in a turn. Tile
+/// `[BM, BN, BK]`.
 pub(in super::super) const fn brief_lines_rows(name: &'static str, block: [u32; 3]) -> KernelSpec {
     let [_, bn, bk] = block;
     brief_lines(brief_rows(name, block, bk, Needs::ANY.b), bn)
 }
 
-/// At most BN columns of B past rows of A, of which each has a thread that takes BK of k in a turn. Tile `[BM, BN, BK]`.
+/// At most BN columns of B past rows of A, each of which has a thread that takes BK of k in a turn. Tile `[BM, BN, BK]`.
 pub(in super::super) const fn brief_lines_cols(name: &'static str, block: [u32; 3]) -> KernelSpec {
     let [bm, _, bk] = block;
     brief_lines(brief_cols(name, block, bk, Needs::ANY.a), bm)
@@ -103,8 +104,8 @@ const fn brief_lines(of: KernelSpec, lines: u32) -> KernelSpec {
     }
 }
 
-/// Both operands lie along k and start on 16 bytes, which a thread reads at a time; at most BM rows of A. Tile `[BM, BN, BK]`, then threads that
-/// share a line of B.
+/// Both operands lie along k and start on 16 bytes, which a thread reads at a time; at most `BRIEF_ROWS` rows of A, BM a block. Tile
+/// `[BM, BN, BK]`, then threads that share a line of B.
 pub(in super::super) const fn brief_wide(name: &'static str, block: [u32; 3], threads: u32) -> KernelSpec {
     let [_, _, bk] = block;
     let row = brief_rows(name, block, bk / threads, &[Access::ColVector]);

@@ -5,7 +5,7 @@ use super::super::derived::{self, Layout};
 use super::ffma::FFMA;
 use super::row::{tile, NO_WARPS};
 
-/// Warp-specialized and persistent, for large problems on Hopper: producer warps bring operands, math warps multiply.
+/// Warp-specialized and persistent, for large problems on Hopper: producer warps bring operands, consumer warps multiply.
 const fn specialized(name: &'static str, block: [u32; 3], warp: [u32; 2], thread: [u32; 2], stages: u32) -> KernelSpec {
     let tile = tile(block, warp, thread, stages);
     KernelSpec {
@@ -31,7 +31,7 @@ pub(in super::super) const fn specialized_tma(
 ) -> KernelSpec {
     let row = specialized(name, block, warp, thread, stages);
     KernelSpec {
-        summary: "FP32 multiply-adds, TMA, producer and math warps",
+        summary: "FP32 multiply-adds, TMA, producer and consumer warps",
         tma_boxes: Some(layout.whole_tiles(&row.tile, row.tile.bk)),
         needs: layout.needs(),
         ..row
@@ -50,12 +50,12 @@ pub(in super::super) const fn sliced_k(
     let row = specialized_tma(name, layout, block, warp, thread, stages);
     KernelSpec {
         file: "ffma/ffma_sliced_k_sm90",
-        summary: "FP32 multiply-adds, TMA, groups of math warps share k",
+        summary: "FP32 multiply-adds, TMA, groups of consumer warps share k",
         dynamic_shared: derived::sliced_k(&row.tile),
         grid: Grid::Units,
         split_k: SplitK::Cluster,
         parallel_split_k: true,
-        partial_sums: derived::math_groups(&row.tile),
+        partial_sums: derived::consumer_groups(&row.tile),
         ..row
     }
 }
@@ -70,7 +70,7 @@ pub(in super::super) const fn specialized_words(
 ) -> KernelSpec {
     let row = specialized(name, block, warp, thread, stages);
     KernelSpec {
-        summary: "FP32 multiply-adds, any alignment, producer and math warps",
+        summary: "FP32 multiply-adds, any alignment, producer and consumer warps",
         dynamic_shared: derived::specialized_words(&row.tile),
         pdl: true,
         needs: Layout::ANY_LINES,
@@ -89,12 +89,12 @@ pub(in super::super) const fn sliced_k_words(
     let row = specialized_words(name, block, warp, thread, stages);
     KernelSpec {
         file: "ffma/ffma_sliced_k_sm90",
-        summary: "FP32 multiply-adds, any alignment, groups of math warps share k",
+        summary: "FP32 multiply-adds, any alignment, groups of consumer warps share k",
         dynamic_shared: derived::sliced_k_words(&row.tile),
         grid: Grid::Units,
         split_k: SplitK::Cluster,
         parallel_split_k: true,
-        partial_sums: derived::math_groups(&row.tile),
+        partial_sums: derived::consumer_groups(&row.tile),
         ..row
     }
 }
@@ -192,7 +192,7 @@ pub(in super::super) const fn k_major_stream_k(
 }
 
 /// Small m, K-major: a block keeps its slice of A, of at most so much of k, in shared memory and takes strips of the result from
-/// a work queue. A box has what a math warp multiplies of a stage.
+/// a work queue. A box has what a consumer warp multiplies of a stage.
 pub(in super::super) const fn small_m(
     name: &'static str,
     block: [u32; 3],
@@ -211,7 +211,7 @@ pub(in super::super) const fn small_m(
         grid: Grid::Persistent,
         split_k: SplitK::WorkQueue(longest_slice),
         partial_sums: derived::strip_sums(&tile),
-        tma_boxes: Some(Layout::NT.whole_tiles(&tile, tile.bk / derived::MATH_WARPS)),
+        tma_boxes: Some(Layout::NT.whole_tiles(&tile, tile.bk / derived::CONSUMER_WARPS)),
         needs: Needs {
             max_m: tile.bm,
             ..Layout::NT.needs()

@@ -96,7 +96,7 @@ pub(in super::super) const fn short_cols(name: &'static str, [bm, bn, bk]: [u32;
     }
 }
 
-/// One matrix, at most BM rows of A; B is stored transposed, and blocks that stay stream it in groups of BN lines, BK of k at a time. Tile
+/// One matrix, at most BM rows of A; B is stored transposed, and persistent blocks stream it in groups of BN lines, BK of k at a time. Tile
 /// `[BM, BN, BK]`, then warps and blocks a multiprocessor.
 pub(in super::super) const fn stream(
     name: &'static str,
@@ -107,7 +107,7 @@ pub(in super::super) const fn stream(
 ) -> KernelSpec {
     KernelSpec {
         file: "gemv/gemv_stream",
-        summary: "blocks that stay stream B past a row or two of A",
+        summary: "persistent blocks stream B past a row or two of A",
         dtype,
         tile: tile([bm, bn, bk], NO_WARPS, NO_THREADS, 1),
         grid: Grid::Persistent,
@@ -127,7 +127,7 @@ pub(in super::super) const fn stream(
 pub(in super::super) const fn fused(name: &'static str, costs: &'static str, of: KernelSpec) -> KernelSpec {
     KernelSpec {
         name,
-        summary: "the same with a norm of A's rows and gated columns",
+        summary: "streams B past a row or two of A, with a norm of A's rows and gated columns",
         costs_of: Some(costs),
         fused: true,
         may_spill_on: &[],
