@@ -1,37 +1,15 @@
-//! Costs of an NVIDIA H100 (SXM), fitted by `calibrate` on 2026-11-26 from an H200's costs, which had seen none of the shapes: to 1800
-//! drawn FP32 products. Those of the same fit without 200 of them, by which choices among these were judged, are not kept.
-//! `ffma_unaligned_` began at 0.8 µs of `other_order_us` after that, with all other costs held.
+//! Costs of an NVIDIA H100 (SXM), fitted by `calibrate` to drawn products. The first fits, of 2026-11-26 in FP32 and of 2026-11-27 in 16 bits,
+//! began with an H200's costs, later ones with those before, all others held. docs/cost_model.md says what choices by these lose.
 //!
-//! `ffma_outer_`, `gemv_short_`, `ffma_few_k_`, `ffma_direct_…_tn_sm90` and `ffma_unaligned_…_short_k` are from 1989 drawn FP32 products of
-//! 2026-11-27, with all other costs held. Of `ffma_outer_`, what whole tiles multiply at a time (`full`, where memory had hidden it), and the
-//! bandwidth of blocks of one warp, are by hand, from products of 32 columns.
-//!
-//! After changes to some of them, `gemv_dot_m8…`, `gemv_dot_n`, `gemv_axpy_`, `gemv_short_` and `ffma_outer_` were fitted once more that day, to
-//! 948 drawn products, and `gemv_short_n`, `thin_axpy_1x32`, `…_32x1`, `…_8x32` and `…_32x8` with `thin_dot_` and `ffma_small_m_` to 4400; the bandwidth of
-//! `gemv_short_n1` is by hand, for of sums of over 1000 products these had but two.
-//!
-//! Last that day, with `ffma_unaligned_…_sliced_k`, `thin_axpy_1x128` and `…_128x1`, FP32 kernels were fitted once more to 3149 drawn products
-//! (`few_rows_` and `gemv_dot_m1` to `…_m4` to 2545 of them), and what they have in common was held. Held were `ffma_…` and `ffma_pipelined_…` of
-//! ffma_tiled.cu, `ffma_kmajor_…` of more than 16 rows, and `ffma_specialized_…` by TMA. So the paragraphs above tell of most FP32 kernels where this
-//! fit began.
-//!
-//! `ffma_unaligned_` got other machine code after that. Its tiles other than 64 × 128 and 128 × 64 were fitted to 4000 drawn products, 753 of
-//! them with it, with all other costs held.
-//!
-//! After `thin_axpy_` had got blocks of 8 and 16 lines and past four vectors, those were fitted to 124 products of up to eight rows or columns, with all
-//! others held.
-//!
-//! On 2026-11-28 `thin_run_` were fitted, and once more `thin_`, `gemv_` but for `gemv_dot_m1` to `…_m4` and `gemv_stream_`, `few_rows_`, `ffma_few_k_`,
-//! `ffma_outer_`, `ffma_words_` and `ffma_unaligned_` but for tiles of 64 × 128 and 128 × 64, to 2201 drawn products, of 987 of which kernels for Hopper alone and
-//! clusters had been left out, with all other costs held (docs/cost_model.md).
-//!
-//! `brief_`, `gemv_short_…_deep` and `ffma_unaligned_` with 48 or 96 rows or columns, or 128 × 128, have the costs of an H200: no H100 has run them. Nor has one run `thin_wide_`, `thin_run_` past rows of A, `thin_run_128x8`, and `ffma_kmajor_` of 16
-//! and 32 columns: theirs are first guesses, by kernels like them. By such guesses an H200 chose worse than by what was fitted then.
-//!
-//! Costs of 16-bit kernels, and what these have in common, were fitted to 3731 drawn BF16 products of 2026-11-27, from an H200's costs, when ragged
-//! tiles had become faster (those of S as well as of R, which they are no longer). `gemv_bf16_`, `gemv_stream_bf16_` and `gemv_ring_bf16_` are from
-//! fits before: of products with few rows that 16 bytes fit these have few, and by that fit choices in the grid are worse.
-//! Blocks with several tiles have shorter ends since 2026-11-28 (docs/sixteen_bit.md), and no H100 has run them: where k is short, these costs may be too high.
+//! | kernels | fitted to | date | remarks |
+//! |---|---|---|---|
+//! | `ffma_…` and `ffma_pipelined_…` of ffma_tiled.cu, `ffma_kmajor_` of more than 16 rows, `ffma_specialized_` by TMA, and what FP32 kernels share | 1800 FP32 products | 2026-11-26 | held since |
+//! | other FP32 kernels | 3149 FP32 products | 2026-11-27 | `gemv_dot_m1` to `…_m4` to 2545 of them |
+//! | `thin_`, `gemv_` but for `gemv_dot_m1` to `…_m4` and `gemv_stream_`, `few_rows_`, `ffma_few_k_`, `ffma_outer_`, `ffma_words_`, `ffma_unaligned_` but for 64 × 128 and 128 × 64 | 2201 FP32 products, of 987 of which kernels for Hopper alone and clusters had been left out | 2026-11-28 | began by hand: `full` of `ffma_outer_`, which memory hides, and the bandwidth of its blocks of one warp and of `gemv_short_n1` |
+//! | `brief_`, `gemv_short_…_deep`, `ffma_unaligned_` with 48 or 96 rows or columns or 128 × 128 | | | an H200's, of `brief_bf16_` those of 2026-11-28: no H100 has run them |
+//! | `thin_wide_`, `thin_run_` past rows of A, `thin_run_128x8`, `ffma_kmajor_` of 16 and 32 columns | | | first guesses, by kernels like them: no H100 has run them, and by such guesses an H200 chose worse than by what was fitted then |
+//! | 16-bit kernels, and what they share | 3731 BF16 products | 2026-11-27 | blocks with several tiles have had shorter ends since (docs/sixteen_bit.md): where k is short, these may be too high |
+//! | `gemv_bf16_`, `gemv_stream_bf16_`, `gemv_ring_bf16_` | fits before | | held: those products have few rows that 16 bytes fit, and by a fit to them choices in the grid are worse |
 
 use super::terms::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 

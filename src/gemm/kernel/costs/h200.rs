@@ -1,30 +1,20 @@
-//! Costs of an NVIDIA H200, fitted by `calibrate` to drawn products: on 2026-11-27 to 2438 in FP32 and 2681 in BF16, and on 2026-11-28, in FP32, to
-//! 1407 others whose plans were measured side by side, half of them without Hopper's kernels, to what the planner had chosen for 5200 that
-//! `ladder --random` drew and in both grids, and to all plans of eight products. The first fit began with an H100's costs, which had seen none of
-//! its shapes: one that began with the H200's costs before, of which many were for former code or other ranges of k, ended worse (docs/cost_model.md).
-//! The second began with the first.
+//! Costs of an NVIDIA H200, fitted by `calibrate` to drawn products. The fit of 2026-11-27 began with an H100's costs, each later one with
+//! the one before it. docs/cost_model.md says what choices by these lose.
 //!
-//! - The second was made by a copy of `calibrate` that holds known costs twice as firmly, with `--only` too. `ffma_specialized_`,
-//!   `gemm_tf32x3_sm90_128x128_`, kernels for TF32 and what kernels share were held in it: large tiles are as fast as each other within a
-//!   percent or two, and a fit of all chooses repacked operands for a predicted thousandth.
-//! - Kernels for TF32 and FP32 by three products of TF32 began, in the first, with the costs before. By the other one
-//!   8192×8192×8192 would go without clusters, and no drawn product is as large.
-//! - `gemv_stream_m1_k384`, `…_k512` and `…_k640` came after both fits. Their costs were fitted by themselves (`--only`), from those of `…_k1024` on, to
-//!   3009 shapes. Few drawn products are what they are for, so nine of one row were added. `thin_axpy_16x1` was fitted in the same way, to these and to 25 choices of
-//!   the planner: it had seen no operand that the L2 does not hold, and was thought to reach 1.9 times memory's bandwidth.
-//! - `brief_` came later that day, those of 16 bits fitted by themselves (`--only`) to 674 shapes. In FP32 they were fitted with `gemv_dot_` and `gemv_short_`, and with
-//!   `start`, which all other kernels have at 1: to 2356 shapes on which they come near, to those of the recordings above, and to 2900 of kernels before.
-//! - `gemv_stream_bf16_` are of 2026-11-24: these products have few rows that fit them, and by a fit to those choices in the grid are worse.
-//! - Tiles of `gemm_bf16_sm90_128x…` and `…_64x…` have the means of two fits: of that of 2026-11-27, where those along n had what those along m have, and of one to 2222
-//!   drawn products after their ends had become shorter (2026-11-28). Either alone is worse in the grid, or on what the other was fitted to.
-//! - `ffma_unaligned_64x96` was fitted by itself to 48 products. What the planner took it for in 2000 drawn ones took 1.05 of the prediction (median), so `full` and `solo` were
-//!   set 5 % lower by hand.
-//! - `thin_wide_`, `ffma_kmajor_` of 16 and 32 columns and `thin_run_` past rows of A came on 2026-11-29, when `brief_` got more than eight rows. The latter three were fitted to 1018 drawn products on which they
-//!   come near and 2364 of the day before; `thin_wide_` with `thin_axpy_`, `gemv_axpy_` and `brief_` to these and to 930 layers and heads past few rows; `brief_bf16_` to 679, with 1900 of the day before.
-//! - `brief_…_deep`, `gemv_short_…_deep`, `thin_run_128x8`, and `ffma_unaligned_` with 48 rows or columns, 96 × 64, 128 × 96 and 128 × 128 came after that. They were fitted, with all `brief_`, `gemv_short_`
-//!   and `thin_run_` past rows of A, to 2374 drawn products on which one of them comes near.
-//!
-//! By these costs choices among the shapes, and in `ladder --grid`, lose what docs/cost_model.md says.
+//! | kernels | fitted to | date | remarks |
+//! |---|---|---|---|
+//! | `ffma_specialized_`, `gemm_tf32x3_sm90_128x128_`, kernels for TF32, and what FP32 kernels share | 2438 FP32 products | 2026-11-27 | held since: large tiles are as fast as each other within a percent or two, and a fit of all chooses repacked operands for a predicted thousandth. Kernels for TF32 and 3×TF32 began with an H200's costs: from an H100's, 8192×8192×8192 would go without clusters, and no drawn product is as large |
+//! | other FP32 kernels | 1407 FP32 products with their plans side by side, of half of which Hopper's kernels had been left out; the planner's choices for 5200 drawn ones and both grids; all plans of eight products | 2026-11-28 | by a copy of `calibrate` that holds known costs twice as firmly, with `--only` too |
+//! | `gemv_stream_m1_k384`, `…_k512`, `…_k640` | 3009, nine of one row added | 2026-11-28 | by themselves (`--only`), from the costs of `…_k1024`: few drawn products are what they are for |
+//! | `gemv_dot_` | 2356 on which they, `brief_` or `gemv_short_` come near, all of the row of other FP32 kernels, 2900 of kernels before | 2026-11-28 | with `start` |
+//! | `ffma_unaligned_64x96` | 48 | 2026-11-28 | by itself; then `full` and `solo` 5 % lower by hand, for what the planner took it for took 1.05 of the prediction (median) |
+//! | `ffma_kmajor_` of 16 and 32 columns | 1018 on which they or `thin_run_` come near, 2364 of the day before | 2026-11-29 | |
+//! | `thin_wide_`, `thin_axpy_`, `gemv_axpy_` | the same, 930 layers and heads past few rows | 2026-11-29 | with `brief_`. From drawn products alone `thin_axpy_16x1` was thought to reach 1.9 times memory's bandwidth: the L2 held all its operands |
+//! | `brief_`, `gemv_short_`, `thin_run_128x8`, `thin_run_` past rows of A, `ffma_unaligned_` with 48 rows or columns, 96 × 64, 128 × 96 and 128 × 128 | 2374 on which one that was new comes near | 2026-11-29 | |
+//! | 16-bit kernels, and what they share | 2681 BF16 products | 2026-11-27 | |
+//! | `gemm_bf16_sm90_128x…` and `…_64x…` | the same; 2222 BF16 products | 2026-11-27, 2026-11-28 | means of both fits, between which their ends had become shorter: either alone is worse in the grid, or on what the other was fitted to |
+//! | `brief_bf16_` | 679, 1900 of the day before | 2026-11-29 | by themselves |
+//! | `gemv_stream_bf16_` | fits before | 2026-11-24 | held: those products have few rows that fit them, and by a fit to them choices in the grid are worse |
 
 use super::terms::{ClusterCosts, KernelCost, MoveCost, ParallelCosts, RepackCosts, SharedCosts, StreamKCosts};
 
