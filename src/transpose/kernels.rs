@@ -12,6 +12,10 @@ pub const NARROW_TILE_BYTES: usize = 16 << 10;
 /// The longest short side. `cuda/transpose/narrow.cuh` has the same number.
 pub const MAX_NARROW: usize = 32;
 
+/// The most rows and columns of a matrix that kernels with TMA move: it counts them in signed 32 bits, and a tile may reach
+/// up to 255 beyond the last one.
+pub(super) const MAX_TMA_SIDE: usize = i32::MAX as usize - 255;
+
 /// How a kernel cuts a matrix into pieces, one a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiling {
@@ -258,6 +262,12 @@ impl TransposeKernel {
                 "it needs 16-byte aligned rows, and elements of {element_size} bytes with addresses aligned to {align} \
                  bytes have rows {} elements apart in the source and {} in the destination",
                 matrices.src_row, matrices.dst_col
+            ));
+        }
+        let longest = matrices.rows.max(matrices.cols);
+        if self.needs.tensor_maps && longest > MAX_TMA_SIDE {
+            return Some(format!(
+                "TMA counts up to {MAX_TMA_SIDE} rows and columns and the problem has {longest}"
             ));
         }
         let short = match self.tiling {

@@ -335,6 +335,7 @@ impl fmt::Display for TransposePlan {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernels::MAX_TMA_SIDE;
     use super::*;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
@@ -467,6 +468,31 @@ mod tests {
         assert_eq!(blocks(&[4095, 4097], &[1, 0], 4), [65 * 65]); // 4095 rows and up to 3 before them
         assert_eq!(blocks(&[3, 10_000_000], &[1, 0], 4), [10_000_000u32.div_ceil(1360)]);
         assert_eq!(blocks(&[32, 128, 12, 64], &[0, 2, 1, 3], 4), [32 * 128 * 12 * 16 / 512]);
+    }
+
+    #[test]
+    fn sides_that_tma_cannot_count_go_to_other_kernels() {
+        for (rows, cols) in [(1 << 31, 48), (48, 1 << 31)] {
+            let problem = TransposeProblem::matrix(rows, cols, 1).unwrap().aligned_to(256);
+            let refused = TransposePlan::named("transpose_06_tma", &problem, &DeviceInfo::H200);
+            assert!(refused.unwrap_err().to_string().contains("TMA counts"), "{rows}x{cols}");
+            assert_ne!(
+                TransposePlan::new(&problem, &DeviceInfo::H200).unwrap().name(),
+                "transpose_06_tma"
+            );
+        }
+        let most = MAX_TMA_SIDE / 16 * 16;
+        let problem = TransposeProblem::matrix(most, 48, 1).unwrap().aligned_to(256);
+        assert!(TransposePlan::named("transpose_06_tma", &problem, &DeviceInfo::H200).is_ok());
+        // Of a broadcast column, only the result has so many elements.
+        let axes = (&[48, (1 << 31) + 128], &[1, 0], &[0, 1]);
+        let problem = TransposeProblem::permutation(axes.0, axes.1, axes.2, 1)
+            .unwrap()
+            .aligned_to(256);
+        assert_ne!(
+            TransposePlan::new(&problem, &DeviceInfo::H200).unwrap().name(),
+            "transpose_06_tma"
+        );
     }
 
     #[test]
