@@ -56,7 +56,7 @@ const FAMILIES: [Family; 41] = [
         &["gemm_tf32x3_sm90_32x64_nn", "gemm_tf32x3_sm90_64x64_tn"],
     ),
     (
-        "FFMA, specialised",
+        "FFMA, specialized",
         Target::Hopper,
         &["ffma_specialized_128x128_tn_sm90", "ffma_specialized_128x128_tt_sm90"],
     ),
