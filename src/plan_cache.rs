@@ -15,13 +15,20 @@ impl<K: Eq + Hash, P: Clone> PlanCache<K, P> {
         PlanCache(OnceLock::new())
     }
 
+    /// The plan of this key, if it was made before.
+    pub(crate) fn get(&self, key: &K) -> Option<P> {
+        let plans = self.0.get_or_init(RwLock::default);
+        let plans = plans.read().unwrap_or_else(PoisonError::into_inner);
+        plans.get(key).cloned()
+    }
+
     /// The plan of this key, made now if it is not known. Errors are not kept.
     pub(crate) fn get_or_make<E>(&self, key: K, make: impl FnOnce(&K) -> Result<P, E>) -> Result<P, E> {
-        let plans = self.0.get_or_init(RwLock::default);
-        if let Some(plan) = plans.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(plan.clone());
+        if let Some(plan) = self.get(&key) {
+            return Ok(plan);
         }
         let plan = make(&key)?;
+        let plans = self.0.get_or_init(RwLock::default);
         let mut plans = plans.write().unwrap_or_else(PoisonError::into_inner);
         if plans.len() >= MAX_PLANS {
             plans.clear();
@@ -47,6 +54,7 @@ mod tests {
             assert_eq!(plan, Ok(14));
         }
         assert_eq!(made, 1);
+        assert_eq!((cache.get(&7), cache.get(&8)), (Some(14), None));
         assert_eq!(cache.get_or_make(8, |_| Err("no")), Err("no"));
         assert_eq!(cache.get_or_make(8, |_| Ok::<_, &str>(1)), Ok(1));
     }

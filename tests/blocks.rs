@@ -270,6 +270,10 @@ fn attention_is_candles(device: &Device) -> Result<()> {
     // Another scale is another result.
     let other = attention.clone().with_scale(1.0);
     assert!(worst(&other.forward(&x)?, &attention.forward(&x)?)? > 1e-3);
+    for nothing in [[0, 10, width], [2, 0, width]] {
+        let x = random(&nothing, device);
+        assert_eq!(attention.forward_with(&x, None, Some(&x))?.dims(), nothing);
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use candle_sgemm::gemm::launch::args::{GemmArgs, GemmOperand};
 use candle_sgemm::gemm::launch::launch;
 use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
 use candle_sgemm::gemm::planner::cache;
+use candle_sgemm::gemm::tune::Tuning;
 use candle_sgemm::gemm::{
     Access, Activation, Combine, DType, GemmProblem, KernelSpec, OperandLayout, Plan, Precision, TABLE,
 };
@@ -1495,7 +1496,7 @@ fn clusters_that_find_room_run_and_others_are_not_chosen() {
                 }
                 let names = chosen_kernels().filter(|spec| spec.needs.only_capability.is_some());
                 for name in [None].into_iter().chain(names.map(|spec| Some(spec.name))) {
-                    match cache::plan(&context, &problem, name, false) {
+                    match cache::plan(&context, &problem, name, Tuning::Off) {
                         Ok(plan) => assert!(plan.cluster() == 1 || fits(&plan, plan.cluster()), "{plan}"),
                         Err(error) => assert!(name.is_some(), "{problem:?}: {error}"),
                     }

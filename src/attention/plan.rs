@@ -333,6 +333,20 @@ mod tests {
     }
 
     #[test]
+    fn views_of_more_rows_than_can_be_counted_are_refused() {
+        let many = 1 << 29;
+        let key = [1, 4, 64];
+        let key = (&key, dense(&key));
+        let key = described(key.0, &key.1, DType::F32);
+        for dims in [vec![many, many, 64], vec![many, many, many, 64]] {
+            let shared = [vec![0; dims.len() - 1], vec![1]].concat();
+            let query = described(&dims, &shared, DType::F32);
+            let refused = AttentionProblem::new(&query, &key, &key, None);
+            assert_eq!(refused, Err(Refusal::TooLarge), "{dims:?}");
+        }
+    }
+
+    #[test]
     fn little_attention_is_one_kernel_and_much_is_three() {
         let taken = |heads: usize, sizes: [usize; 3], dtype| plan(&problem(&[heads], &[heads], sizes, dtype));
         for dtype in [DType::F32, DType::F16, DType::BF16] {

@@ -145,6 +145,12 @@ impl AttentionProblem {
         // The result, from its innermost dimension on: columns, heads, queries, and then the outer batch dimensions.
         let heads = batch[rank - 1];
         let mut axes = Vec::with_capacity(rank);
+        // Broadcast views may have more rows than memory has bytes.
+        let sizes = [*queries, *value_width].into_iter().chain(batch.iter().copied());
+        let elements = sizes.map(|size| size as i64).try_fold(1, i64::checked_mul);
+        if elements.is_none() {
+            return Err(Refusal::TooLarge);
+        }
         let mut out = (queries * heads * value_width) as i64;
         for (i, &extent) in batch.iter().enumerate().rev() {
             let of_out = if i == rank - 1 { *value_width as i64 } else { out };

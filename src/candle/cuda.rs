@@ -3,10 +3,11 @@
 use super::layout::{MatmulCall, MAX_ALIGN};
 use super::look::{look_at, Seen};
 use crate::device::CurrentContext;
+use crate::gemm::launch;
 use crate::gemm::launch::args::Addresses;
 use crate::gemm::operands::{DType as ElementType, Operands};
 use crate::gemm::planner::cache;
-use crate::gemm::{launch, tune};
+use crate::gemm::tune::Tuning;
 use candle_core::backend::BackendStorage;
 use candle_core::cuda_backend::{CudaDType, WrapErr};
 use candle_core::{bail, CudaStorage, DType, Error, Result, Tensor};
@@ -110,10 +111,9 @@ fn run_into<T: CudaDType + DeviceRepr>(
             bias,
             residual,
         };
-        // Tuning waits for the device, which a stream that is being captured into a graph forbids.
-        let measured = (way.tuned || tune::asked_for()) && !capturing(&stream)?;
+        let tuning = Tuning::on_stream(way.tuned, || capturing(&stream))?;
         let problem = call.problem_at(&starts)?;
-        let plan = cache::plan(&context, &problem, way.kernel, measured)
+        let plan = cache::plan(&context, &problem, way.kernel, tuning)
             .map_err(|error| way.refuse(Error::wrap(error).context(format!("no product of shape {:?}", call.shape))))?;
         if way.refused.is_some() {
             let pays = cache::pays(&context, &problem, &plan).map_err(Error::wrap)?;

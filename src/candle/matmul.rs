@@ -128,7 +128,8 @@ impl Gemm {
 
     /// Chooses the kernel by measuring: the first product of a new shape times the planner's candidates on the device (some
     /// milliseconds, waiting for the device) and keeps the winner, in this process and in a file for the next ones. A
-    /// kernel that was asked for by name is used all the same, and while a CUDA graph is being captured nothing is measured.
+    /// kernel that was asked for by name is used all the same, and while a CUDA graph is being captured nothing is
+    /// measured, but what is known counts.
     ///
     /// The environment variable `CANDLE_SGEMM_TUNE=1` asks for it everywhere. The file lies in the user's cache folder, or
     /// where `CANDLE_SGEMM_CACHE` says, and is named after the GPU and the versions of CUDA, driver and this crate.

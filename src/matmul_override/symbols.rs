@@ -6,9 +6,10 @@ use super::devices::Devices;
 use super::real::{Real, Status, NOT_INITIALIZED};
 use super::{is_enabled, precision_of, record, set_by_program, times_shapes, timing, COUNTS};
 use crate::device::CurrentContext;
-use crate::error::report;
+use crate::error::{report, Error};
 use crate::gemm::planner::cache;
-use crate::gemm::{launch, tune, Precision};
+use crate::gemm::tune::Tuning;
+use crate::gemm::{launch, Precision};
 use crate::served::serves_context;
 use crate::settings::Settings;
 use cudarc::driver::{result, sys};
@@ -126,7 +127,8 @@ unsafe fn attempt(
     let serves = || serves_context(&context);
     let kernel = DEVICES.on(context.info(), serves, || {
         let capturing = is_capturing(stream);
-        let plan = cache::plan(&context, &problem, None, tune::asked_for() && !capturing)?;
+        let tuning = Tuning::on_stream(false, || Ok::<_, Error>(capturing))?;
+        let plan = cache::plan(&context, &problem, None, tuning)?;
         if times_shapes() && !capturing && COUNTS.first_sight(&call, precision) {
             // SAFETY: as below; what cuBLAS is told to write to is as large as C.
             let times = unsafe { timing::compare(&call, &plan, &at, (alpha, beta), stream, real) };

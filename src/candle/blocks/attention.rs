@@ -236,7 +236,8 @@ impl Attention {
             result.map_err(|error| error.context(format!("the {part} of an Attention")))
         };
         let all = part("projections", self.projections.forward(x))?;
-        let all = all.reshape((batch, length, 3, self.heads, ()))?;
+        let width = all.dim(2)? / 3 / self.heads;
+        let all = all.reshape((batch, length, 3, self.heads, width))?;
         // (batch, heads, length, width)
         let heads = |i: usize| all.narrow(2, i, 1)?.squeeze(2)?.transpose(1, 2);
         let context = attend(&self.gemm, &heads(0)?, &heads(1)?, &heads(2)?, self.scale, mask)?;

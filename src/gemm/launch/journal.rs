@@ -7,6 +7,7 @@ use crate::gemm::operands::Operands;
 use crate::gemm::planner::cache;
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::problem::GemmProblem;
+use crate::gemm::tune::Tuning;
 use cudarc::driver::sys;
 use std::cell::RefCell;
 
@@ -76,7 +77,7 @@ impl Launched {
         /// About what a kernel takes in a graph that does next to nothing, on an H200.
         const SMALL_KERNEL_US: f64 = 1.5;
         let name = self.plan.by_name.then_some(self.plan.kernel.name);
-        let plan = cache::plan(context, problem, name, false)?;
+        let plan = cache::plan(context, problem, name, Tuning::Off)?;
         let plan = match plan.is_one_kernel() && plan.workspace_bytes <= self.plan.workspace_bytes {
             true => Some(plan),
             false => cache::without_workspace(context, &plan)?,

@@ -7,7 +7,7 @@ use crate::error::{report, Error, Result};
 use crate::gemm::kernel::table;
 use crate::gemm::launch::room::usable;
 use crate::gemm::problem::{FoldedProblem, GemmProblem};
-use crate::gemm::tune::{self, calibrated::costs};
+use crate::gemm::tune::{self, calibrated::costs, Tuning};
 use crate::plan_cache::PlanCache;
 
 /// Context, problem, the kernel if one was asked for by name, and whether the choice was measured.
@@ -15,14 +15,20 @@ type Key = (u64, GemmProblem, Option<&'static str>, bool);
 
 static PLANS: PlanCache<Key, Plan> = PlanCache::new();
 
-/// [`Plan::new`], [`Plan::named`] if a kernel is named, or else [`tune`](tune::tune()) if the choice is to be `measured`,
-/// for the device of `context`: made once.
+/// [`Plan::new`], [`Plan::named`] if a kernel is named, or else what measurements say as far as `tuning` lets them
+/// ([`tune`](tune::tune())), for the device of `context`: made once.
 ///
 /// # Errors
 ///
 /// As [`Plan::new`] and [`Plan::named`]. Errors are not kept.
-pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str>, measured: bool) -> Result<Plan> {
+pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str>, tuning: Tuning) -> Result<Plan> {
     let kernel = kernel.map(table::find).transpose()?.map(|spec| spec.name);
+    if let (None, Tuning::Known) = (kernel, tuning) {
+        if let Some(plan) = measured_before(context, problem)? {
+            return Ok(plan);
+        }
+    }
+    let measured = tuning == Tuning::Measure;
     PLANS.get_or_make((context.id(), *problem, kernel, measured), |_| {
         let problem = problem.folded().map_err(Error::Problem)?;
         let fits = |plan: &Plan| usable(plan, context);
@@ -42,6 +48,20 @@ pub fn plan(context: &CurrentContext, problem: &GemmProblem, kernel: Option<&str
             None => automatic(),
         }
     })
+}
+
+/// The plan that was measured to be the fastest, by this process or another. What it finds is kept as if it had been measured here.
+fn measured_before(context: &CurrentContext, problem: &GemmProblem) -> Result<Option<Plan>> {
+    let key = (context.id(), *problem, None, true);
+    if let Some(plan) = PLANS.get(&key) {
+        return Ok(Some(plan));
+    }
+    let folded = problem.folded().map_err(Error::Problem)?;
+    let plan = tune::known(&folded, context).unwrap_or_else(|error| {
+        report(format_args!("a product is planned, whatever was measured: {error}"));
+        None
+    });
+    plan.map(|plan| PLANS.get_or_make(key, |_| Ok(plan))).transpose()
 }
 
 /// What takes the place of `plan` where there is no memory for its workspace ([`Plan::without_workspace`]), made once as well: on a card that
@@ -67,5 +87,5 @@ pub fn without_workspace(context: &CurrentContext, plan: &Plan) -> Result<Option
 /// As [`plan`], for a step.
 pub fn pays(context: &CurrentContext, problem: &GemmProblem, plan: &Plan) -> Result<bool> {
     let (step, steps) = problem.in_steps();
-    Ok(plan.pays(&self::plan(context, &step, None, false)?, steps))
+    Ok(plan.pays(&self::plan(context, &step, None, Tuning::Off)?, steps))
 }

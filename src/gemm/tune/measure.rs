@@ -5,7 +5,7 @@
 use super::calibrated::costs;
 use super::store::{Choice, Choices, Software};
 use crate::device::CurrentContext;
-use crate::error::{report, Error, Result};
+use crate::error::{Error, Result};
 use crate::gemm::launch::args::Addresses;
 use crate::gemm::launch::room::usable;
 use crate::gemm::launch::submit::launch;
@@ -13,7 +13,6 @@ use crate::gemm::launch::workspace::forget;
 use crate::gemm::operands::{DType, OperandLayout, Operands};
 use crate::gemm::planner::plan::Plan;
 use crate::gemm::problem::{FoldedProblem, GemmProblem};
-use crate::settings::Settings;
 use cudarc::driver::{result, sys};
 use half::{bf16, f16};
 use std::collections::hash_map::{Entry, HashMap};
@@ -31,18 +30,6 @@ const MAX_LAUNCHES: f64 = 50.0;
 /// A model finds its weights cold: operands are rotated through so many times the L2 cache, in at most so many copies.
 const L2_TIMES: u64 = 2;
 const MAX_COPIES: u64 = 8;
-
-/// Whether the environment asks for tuning ([`Settings::tune`]). A value that is not understood does not, and is reported once.
-pub fn asked_for() -> bool {
-    static ASKED: OnceLock<bool> = OnceLock::new();
-    *ASKED.get_or_init(|| match &Settings::get().tune {
-        Ok(tune) => *tune,
-        Err(error) => {
-            report(format_args!("nothing is tuned: {error}"));
-            false
-        }
-    })
-}
 
 /// The fastest plan for `problem` on the device of the context that is current on this thread: out of the user's cache
 /// file, or measured now (which takes some milliseconds and waits for the device).
@@ -69,15 +56,25 @@ pub(in crate::gemm) fn tune_folded(problem: &FoldedProblem) -> Result<Plan> {
         |choice| chosen(choice, problem, &context).ok().flatten(),
         || {
             let (plan, us) = measure(problem, &context)?;
-            let choice = Choice {
+            let choice = us.map(|us| Choice {
                 kernel: plan.kernel.name.to_string(),
                 cut: plan.cut,
                 repacked: repacked(&plan),
                 us,
-            };
+            });
             Ok((plan, choice))
         },
     )
+}
+
+/// The plan that was measured to be the fastest for `problem`, now or by another process, if there is one.
+///
+/// # Errors
+///
+/// [`Error::Driver`] if the driver cannot describe the device.
+pub(in crate::gemm) fn known(problem: &FoldedProblem, context: &CurrentContext) -> Result<Option<Plan>> {
+    let choice = choices_for(device_words()?).get(problem);
+    choice.map_or(Ok(None), |choice| chosen(&choice, problem, context))
 }
 
 /// The name of a GPU and what its times are measured with.
@@ -132,8 +129,8 @@ fn repacked(plan: &Plan) -> [bool; 2] {
     plan.repacks.map(|repack| repack.is_some())
 }
 
-/// The fastest candidate and its time in µs.
-fn measure(problem: &FoldedProblem, context: &CurrentContext) -> Result<(Plan, f64)> {
+/// The fastest candidate and its time in µs; of a problem that has none, the plan it gets all the same, which was not timed.
+fn measure(problem: &FoldedProblem, context: &CurrentContext) -> Result<(Plan, Option<f64>)> {
     let mut candidates: Vec<Plan> = Plan::candidates(problem, context.info(), costs(context)).collect();
     candidates.sort_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
     let mut plans: Vec<Plan> = Vec::new();
@@ -149,7 +146,7 @@ fn measure(problem: &FoldedProblem, context: &CurrentContext) -> Result<(Plan, f
         }
     }
     let Some(first) = plans.first() else {
-        return Ok((Plan::of(problem, context.info(), costs(context))?, f64::INFINITY));
+        return Ok((Plan::of(problem, context.info(), costs(context))?, None));
     };
     let bench = Bench::new(problem, context)?;
     let mut best = (*first, f64::INFINITY);
@@ -159,7 +156,7 @@ fn measure(problem: &FoldedProblem, context: &CurrentContext) -> Result<(Plan, f
             best = (plan, us);
         }
     }
-    Ok(best)
+    Ok((best.0, Some(best.1)))
 }
 
 /// A stream with two events and operands full of random numbers, all given back at the end.

@@ -6,8 +6,12 @@ pub mod fit;
 #[cfg(feature = "cuda")]
 mod measure;
 pub mod store;
+#[cfg(feature = "cuda")]
+mod wanted;
 
 #[cfg(feature = "cuda")]
-pub(in crate::gemm) use measure::tune_folded;
+pub use measure::tune;
 #[cfg(feature = "cuda")]
-pub use measure::{asked_for, tune};
+pub(in crate::gemm) use measure::{known, tune_folded};
+#[cfg(feature = "cuda")]
+pub use wanted::Tuning;

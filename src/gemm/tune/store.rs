@@ -106,7 +106,7 @@ impl Choices {
         &self,
         problem: &FoldedProblem,
         use_choice: impl Fn(&Choice) -> Option<T>,
-        measure: impl FnOnce() -> Result<(T, Choice), E>,
+        measure: impl FnOnce() -> Result<(T, Option<Choice>), E>,
     ) -> Result<T, E> {
         let known = || self.get(problem).as_ref().and_then(&use_choice);
         if let Some(found) = known() {
@@ -117,7 +117,7 @@ impl Choices {
             return Ok(found);
         }
         let (found, choice) = measure()?;
-        if let Err(error) = self.insert(problem, choice) {
+        if let Some(Err(error)) = choice.map(|choice| self.insert(problem, choice)) {
             report(format_args!(
                 "cannot keep a kernel choice for the next process: {error}"
             ));
@@ -296,14 +296,14 @@ mod tests {
                     wait_for_end
                         .recv_timeout(PATIENCE)
                         .expect("the others got on meanwhile");
-                    Ok::<_, ()>(("slow".to_string(), choice("slow")))
+                    Ok::<_, ()>(("slow".to_string(), Some(choice("slow"))))
                 })
             });
             wait_for_begin.recv_timeout(PATIENCE).unwrap();
             let second = scope.spawn(move || {
                 choices.get_or_measure(slow, name, || {
                     measured.fetch_add(1, Ordering::SeqCst);
-                    Ok::<_, ()>(("again".to_string(), choice("again")))
+                    Ok::<_, ()>(("again".to_string(), Some(choice("again"))))
                 })
             });
             let found = choices.get_or_measure(&known, name, || Err("measured what is known"));
@@ -322,9 +322,13 @@ mod tests {
         let problem = row_major(2, 3, 4);
         let usable = |choice: &Choice| (choice.kernel == "new").then_some(());
         assert_eq!(choices.get_or_measure(&problem, usable, || Err("no")), Err("no"));
+        assert_eq!(
+            choices.get_or_measure(&problem, usable, || Ok::<_, &str>(((), None))),
+            Ok(())
+        );
         assert_eq!(choices.get(&problem), None);
         choices.insert(&problem, choice("of an older build")).unwrap();
-        let measure = || Ok::<_, &str>(((), choice("new")));
+        let measure = || Ok::<_, &str>(((), Some(choice("new"))));
         assert_eq!(choices.get_or_measure(&problem, usable, measure), Ok(()));
         assert_eq!(choices.get(&problem), Some(choice("new")));
         assert_eq!(choices.get_or_measure(&problem, usable, || Err("again")), Ok(()));
