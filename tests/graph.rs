@@ -12,8 +12,9 @@ use candle_sgemm::graph::{Graphed, GraphedModule, Options};
 use candle_sgemm::{Activation, GatedMlp, Linear, Mlp};
 use common::in_a_fresh_process;
 use cudarc::driver::sys;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::time::Duration;
 
 /// What memory and tracking are is the process's: one test at a time. `None`, after saying so, where there is no GPU.
 fn gpu(test: &str) -> Option<(Device, std::sync::MutexGuard<'static, ()>)> {
@@ -1022,6 +1023,63 @@ fn recordings_nest() -> Result<()> {
         check("the inner one", &inner.run(&[&x])?, &model(&x)?)?;
     }
     Ok(())
+}
+
+/// One thread records functions that run what another one replays, records and forgets meanwhile.
+#[test]
+fn recordings_nest_while_other_threads_use_what_they_call() -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const ROUNDS: usize = 20;
+    let (device, _alone) = gpu!("recordings_nest_while_other_threads_use_what_they_call");
+    let variables = VarMap::new();
+    let model = stock(&variables, &device)?;
+    let inner = GraphedModule::new(&device, |inputs: &[Tensor]| model(&inputs[0]));
+    let example = random(&[5, 96], &device)?;
+    let expected = model(&example)?;
+    device.synchronize()?;
+    let ended = AtomicBool::new(false);
+    let (done, wait) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (inner, example, expected, ended, device) = (&inner, &example, &expected, &ended, &device);
+        let done_too = done.clone();
+        scope.spawn(move || {
+            let runs = || -> Result<()> {
+                let mut runs = 0;
+                while !ended.load(Ordering::Relaxed) {
+                    check("the inner one", &inner.run(&[example])?, expected)?;
+                    runs += 1;
+                    if runs % 3 == 0 {
+                        inner.clear();
+                    }
+                }
+                Ok(())
+            };
+            done_too.send(("the runs", runs())).ok();
+        });
+        scope.spawn(move || {
+            let records = || -> Result<()> {
+                for _ in 0..ROUNDS {
+                    let outer = Graphed::new(device, &[example], |inputs| inner.run(inputs)? * 2.0)?;
+                    check("the outer one", &outer.run(&[example])?, &(expected * 2.0)?)?;
+                }
+                Ok(())
+            };
+            let result = records();
+            ended.store(true, Ordering::Relaxed);
+            done.send(("the recordings", result)).ok();
+        });
+        for _ in 0..2 {
+            // Threads that wait for each other cannot be ended: the process is.
+            match wait.recv_timeout(PATIENCE) {
+                Ok((which, result)) => result.map_err(|error| error.context(which))?,
+                Err(_) => {
+                    eprintln!("two threads wait for each other");
+                    std::process::abort();
+                }
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Nothing is loaded or allocated before: neither candle's kernels nor ours, nor pools.

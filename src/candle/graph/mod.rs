@@ -224,7 +224,10 @@ impl<F: Fn(&[Tensor]) -> Result<O>, O: Outputs> Graphed<F, O> {
             );
         }
         let inputs = on_device(&self.device, inputs)?;
-        self.slot.run(&self.device, self.options, &self.function, &inputs)
+        match is_inside_a_recording(&self.device)? {
+            true => (self.function)(&inputs),
+            false => self.slot.run(&self.device, self.options, &self.function, &inputs).0,
+        }
     }
 
     /// Whether a run replays a recording.
@@ -288,16 +291,20 @@ impl<F: Fn(&[Tensor]) -> Result<O>, O: Outputs> GraphedModule<F, O> {
     /// Those of [`Graphed::new`], when it meets new shapes, and of [`Graphed::run`]. What was not recorded is tried again with
     /// the next run.
     pub fn run<T: AsRef<Tensor>>(&self, inputs: &[T]) -> Result<O> {
+        let inputs = on_device(&self.device, inputs)?;
+        // Another thread may hold a slot and wait until this recording is done, so no slot is waited for, and none goes.
+        if is_inside_a_recording(&self.device)? {
+            return (self.function)(&inputs);
+        }
         let (slot, gone) = self.slots().get_or_make(
-            |signature| signature.is_of(inputs),
-            || (Signature::of(inputs), Arc::default()),
+            |signature| signature.is_of(&inputs),
+            || (Signature::of(&inputs), Arc::default()),
         );
         // Waits for its last run: without the lock.
         drop(gone);
-        let inputs = on_device(&self.device, inputs)?;
-        let run = slot.run(&self.device, self.options, &self.function, &inputs);
-        if slot.is_empty() {
-            self.slots().remove(|kept| Arc::ptr_eq(kept, &slot));
+        let (run, kept) = slot.run(&self.device, self.options, &self.function, &inputs);
+        if !kept {
+            self.slots().remove(|other| Arc::ptr_eq(other, &slot));
         }
         run
     }
@@ -423,6 +430,28 @@ impl State {
         };
         Ok(())
     }
+
+    /// The outputs of a replay, after recording if that was not done; `None`: the function is called as it is.
+    fn replay<O: Outputs>(
+        &mut self,
+        device: &Device,
+        options: Options,
+        function: &impl Fn(&[Tensor]) -> Result<O>,
+        inputs: &[Tensor],
+    ) -> Result<Option<Vec<Tensor>>> {
+        loop {
+            self.prepare(device, options, function, inputs)?;
+            let replayed = match self {
+                State::Recorded(recording) => recording.replay(device, inputs)?,
+                State::Empty | State::Plainly(_) => return Ok(None),
+            };
+            if replayed.is_some() {
+                return Ok(replayed);
+            }
+            // Its thread has ended; that of the next one is this.
+            *self = State::Empty;
+        }
+    }
 }
 
 impl Slot {
@@ -441,35 +470,25 @@ impl Slot {
         self.state().prepare(device, options, function, inputs)
     }
 
+    /// The function's outputs, and whether there is something in this place afterwards. Not [inside of a
+    /// recording](is_inside_a_recording): this waits for the last run.
     fn run<O: Outputs>(
         &self,
         device: &Device,
         options: Options,
         function: &impl Fn(&[Tensor]) -> Result<O>,
         inputs: &[Tensor],
-    ) -> Result<O> {
-        if Inside::is() || is_recorded_now(device)? {
-            return function(inputs);
-        }
+    ) -> (Result<O>, bool) {
         let mut state = self.state();
-        loop {
-            state.prepare(device, options, function, inputs)?;
-            let replayed = match &mut *state {
-                State::Recorded(recording) => recording.replay(device, inputs)?,
-                State::Empty | State::Plainly(_) => break,
-            };
-            if let Some(outputs) = replayed {
-                return O::from_tensors(outputs);
-            }
-            // Its thread has ended; that of the next one is this.
-            *state = State::Empty;
-        }
+        let replayed = state.replay(device, options, function, inputs);
+        let kept = !matches!(*state, State::Empty);
         drop(state);
-        function(inputs)
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(*self.state(), State::Empty)
+        let outputs = match replayed {
+            Ok(Some(outputs)) => O::from_tensors(outputs),
+            Ok(None) => function(inputs),
+            Err(error) => Err(error),
+        };
+        (outputs, kept)
     }
 
     fn is_recorded(&self) -> bool {
@@ -516,6 +535,11 @@ impl Drop for Inside {
     fn drop(&mut self) {
         RECORDS.set(self.0);
     }
+}
+
+/// Whether the thread records a function, or what it queues is captured by others: then functions are called as they are.
+fn is_inside_a_recording(device: &Device) -> Result<bool> {
+    Ok(Inside::is() || is_recorded_now(device)?)
 }
 
 /// What a build without CUDA has instead: nothing can be recorded.

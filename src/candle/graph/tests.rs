@@ -3,6 +3,8 @@
 use super::*;
 use candle_core::DType;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape, DType::F32, &Device::Cpu).expect("zeros on the CPU")
@@ -120,6 +122,33 @@ fn graphs_can_be_shared_by_threads() {
     let none: [Tensor; 0] = [];
     let graph = Graphed::with(options, &Device::Cpu, &none, |_| Ok(Vec::new())).expect("plain calls are allowed");
     shared(&graph);
+}
+
+/// Another thread may hold the place of a recording while it waits for this thread's recording to end.
+#[test]
+fn a_run_within_a_recording_waits_for_no_place_and_takes_none() -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let options = Options::new().or_plainly(true).capacity(1);
+    let graphs = GraphedModule::with(options, &Device::Cpu, |inputs| &inputs[0] + 1.0);
+    let (known, other) = ([zeros(&[1])], [zeros(&[2])]);
+    graphs.run(&known)?;
+    let slot = graphs.kept().remove(0);
+    let held = slot.state();
+    let (done, wait) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _inside = Inside::begin();
+            let results =
+                [&known, &other].map(|inputs| graphs.run(inputs).and_then(|sum| sum.sum_all()?.to_scalar::<f32>()));
+            done.send(results).expect("somebody waits");
+        });
+        let results = wait.recv_timeout(PATIENCE);
+        drop(held);
+        let results = results.expect("a run within a recording waits for nobody");
+        assert_eq!(results.map(|sum| sum.expect("a sum")), [1.0, 2.0]);
+    });
+    assert!(graphs.why_plainly(&known).is_some(), "its place was taken");
+    Ok(())
 }
 
 #[test]
