@@ -551,7 +551,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         }
         m = m.min(limit(spec.needs.max_m));
     }
-    // Blocks that stay gather the sums of many lines before they store: some have so many, and then more.
+    // Persistent blocks gather the sums of many lines before they store: some have so many, and then more.
     const MANY: f64 = 0.4;
     if spec.grid == Grid::Persistent && spec.needs.max_m > 0 && rng.random_bool(MANY) {
         n = rng.random_range(1..=600);
