@@ -37,7 +37,7 @@
 //
 // Tiles of 64 × 64 or 128 × 32 and smaller are for tall products with a short k, or for small ones. There FFMA are not the limit, but what is
 // waited for: the first portions, the end of a tile. More blocks on a multiprocessor are worth more than more outputs a thread or more stages.
-// So 128 × 32 has two stages and five blocks, and 64 × 32, 32 × 32 and 16 × 32 have 4 × 4 outputs a thread (docs/strict_fp32.md has the times).
+// So 128 × 32 has two stages and five blocks, and 64 × 32, 32 × 32 and 16 × 32 have 4 × 4 outputs a thread (docs/unaligned.md has the times).
 // Tiles with 48 rows or columns, 64 × 96 and 96 × 64 have 4 × 12 or 12 × 4 outputs a thread, for what 64 and 128 would leave half empty.
 // 128 × 96 has 8 × 12, the fewest instructions for an FFMA.
 //

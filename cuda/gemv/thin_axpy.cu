@@ -18,7 +18,7 @@
 // few lines a block, many warps and more of k at a time (1 × 32, 8 × 32), many lines the opposite (1 × 128, 8 × 128).
 //
 // Where 16 bytes fit the rows of the matrix, a lane of thin_wide_… has four neighbouring lines and reads them at once: a quarter of the
-// requests, of which eight are under way. It is for some thousand lines and a long k, past up to eight rows (docs/strict_fp32.md, "Wide rows").
+// requests, of which eight are under way. It is for some thousand lines and a long k, past up to eight rows (docs/few_vectors.md, "Wide rows").
 // H200, µs, B cold: thin_axpy_4x128, thin_wide.
 //   NN 1×8192×28672   255   211        NN 3×10752×3584   42.9   40.0
 //
