@@ -341,7 +341,7 @@ pub(crate) struct Block {
     pub next_component: u32,
     pub ended: bool,
     /// Other blocks' accesses to this one's shared memory: the last of each component.
-    pub remote: HashMap<(u32, u32), u32>,
+    pub remote: BTreeMap<(u32, u32), u32>,
     pub known_at_end: Clock,
     pub local: Vec<u8>,
 }
@@ -682,7 +682,7 @@ impl<'a> Machine<'a> {
             mbars: BTreeMap::new(),
             next_component: self.first_free_component(),
             ended: false,
-            remote: HashMap::new(),
+            remote: BTreeMap::new(),
             known_at_end: Clock::default(),
             local: vec![0xFF; (self.entry.local_bytes * self.threads) as usize],
         }));
