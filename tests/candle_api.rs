@@ -306,7 +306,6 @@ fn other_dtypes_go_to_candle(device: &Device) -> Result<()> {
             Ok(())
         };
         let (a, b) = (random(&[6, 7]), random(&[7, 5]));
-        assert_eq!(values(&matmul(&a, &b)?), values(&a.matmul(&b)?), "{dtype:?}");
         check(&a, &b, "dense")?;
         check(
             &random(&[9, 9]).narrow(1, 1, 7)?,

@@ -1,11 +1,15 @@
 //! Operands in memory that candle has not allocated, which may start on any multiple of an element's size.
 #![cfg(feature = "cuda")]
 
+#[path = "common/needs.rs"]
+mod needs;
+
 use candle_core::backend::BackendStorage;
 use candle_core::op::BackpropOp;
 use candle_core::{CudaStorage, DType, Device, Module, Result, Storage, Tensor};
 use candle_sgemm::{matmul, Activation, Gemm, Linear, Precision};
 use cudarc::driver::DevicePtr;
+use needs::skip;
 
 /// |c − ref| ≤ C0·ε·√k·Σ|a||b| at FP32; TF32 keeps 10 bits of each operand.
 const C0: f64 = 2.0;
@@ -16,7 +20,7 @@ fn gpu(test: &str) -> Option<Device> {
     match Device::new_cuda(0) {
         Ok(device) => Some(device),
         Err(error) => {
-            eprintln!("{test}: skipped, no usable GPU: {error}");
+            skip(test, "gpu", format_args!("no usable GPU: {error}"));
             None
         }
     }

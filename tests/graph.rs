@@ -11,6 +11,7 @@ use candle_nn::{VarBuilder, VarMap};
 use candle_sgemm::graph::{Graphed, GraphedModule, Options};
 use candle_sgemm::{Activation, GatedMlp, Linear, Mlp};
 use common::in_a_fresh_process;
+use common::needs::skip;
 use cudarc::driver::sys;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
@@ -22,7 +23,7 @@ fn gpu(test: &str) -> Option<(Device, std::sync::MutexGuard<'static, ()>)> {
     match Device::new_cuda(0) {
         Ok(device) => Some((device, alone)),
         Err(error) => {
-            eprintln!("{test}: skipped, no usable GPU: {error}");
+            skip(test, "gpu", format_args!("no usable GPU: {error}"));
             None
         }
     }
@@ -1107,7 +1108,7 @@ fn a_fresh_process_records_at_its_first_call() {
 fn each_device_has_its_recordings() -> Result<()> {
     let (first, _alone) = gpu!("each_device_has_its_recordings");
     let Ok(second) = Device::new_cuda(1) else {
-        eprintln!("each_device_has_its_recordings: skipped, there is one GPU only");
+        skip("each_device_has_its_recordings", "two-gpus", "there is one GPU only");
         return Ok(());
     };
     let devices = [first, second];

@@ -1,12 +1,16 @@
 //! What the table derives is what the CUDA sources say: threads, shared memory, partial sums, tiles and TMA boxes of every kernel. Needs
 //! nvcc but no GPU, and neither a build with `cuda`: it compiles assertions.
 
+#[path = "common/needs.rs"]
+mod needs;
+
 use candle_sgemm::attention::{self, Shape};
 use candle_sgemm::gemm::kernel::spec::{Role, SplitK, TmaBox};
 use candle_sgemm::gemm::{Access, KernelSpec, TABLE};
 use candle_sgemm::rowwise::kernels::Reading;
 use candle_sgemm::rowwise::{self, RowwiseKernel};
 use candle_sgemm::transpose;
+use needs::skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::{Path, PathBuf};
@@ -455,7 +459,11 @@ fn nvcc() -> Option<PathBuf> {
     let runs = |path: &PathBuf| Command::new(path).arg("--version").output().is_ok();
     let found = named.into_iter().chain(homes).chain(usual).flatten().find(runs);
     if found.is_none() {
-        println!("skipped: no nvcc (put it on PATH, or run `eval \"$(scripts/cuda-toolkit.sh)\"`)");
+        skip(
+            "what sources say",
+            "nvcc",
+            "no nvcc (put it on PATH, or run `eval \"$(scripts/cuda-toolkit.sh)\"`)",
+        );
     }
     found
 }

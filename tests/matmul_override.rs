@@ -3,17 +3,23 @@
 
 #[path = "common/alone.rs"]
 mod alone;
+#[path = "common/largest.rs"]
+mod largest;
+#[path = "common/needs.rs"]
+mod needs;
 
 use alone::alone;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_sgemm::{matmul_override, Precision};
+use largest::largest;
+use needs::skip;
 
 /// The counts are the process's: one test at a time. `None`, with a line that says so, where there is no GPU.
 fn gpu() -> Option<(Device, std::sync::MutexGuard<'static, ()>)> {
     match Device::new_cuda_with_stream(0) {
         Ok(device) => Some((device, alone())),
         Err(error) => {
-            eprintln!("skipped: no usable GPU ({error})");
+            skip("a test of the override", "gpu", format_args!("no usable GPU: {error}"));
             None
         }
     }
@@ -82,11 +88,8 @@ fn outside_a_scope_nothing_is_taken_and_sixteen_bits_are_inside() -> Result<()> 
         let expected = half.matmul(&half.t()?)?.to_dtype(DType::F32)?;
         let product = matmul_override::scope(|| half.matmul(&half.t()?))?;
         assert_eq!((product.dims(), product.dtype()), (&[32, 32][..], dtype));
-        let off = (product.to_dtype(DType::F32)? - &expected)?
-            .abs()?
-            .max_all()?
-            .to_scalar::<f32>()?;
-        let largest = expected.abs()?.max_all()?.to_scalar::<f32>()?;
+        let off = largest(&(product.to_dtype(DType::F32)? - &expected)?)?;
+        let largest = largest(&expected)?;
         // Both round FP32 sums once.
         assert!(off <= largest / 128.0, "{dtype:?}: {off} of {largest}");
     }
@@ -170,7 +173,7 @@ fn a_captured_graph_replays_the_product() -> Result<()> {
     let stats = matmul_override::stats();
     assert_eq!(stats.taken, 2, "{stats}");
     let expected = a.matmul(&a)?;
-    let difference = (product - expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    let difference = largest(&(product - expected)?)?;
     assert!(difference < 1e-4, "{difference}");
     Ok(())
 }

@@ -699,7 +699,7 @@ fn devices_and_streams_do_not_meet() {
     let _alone = alone();
     let devices = CudaContext::device_count().unwrap_or(0) as usize;
     if devices == 0 {
-        eprintln!("devices_and_streams_do_not_meet: skipped, no usable GPU");
+        common::needs::skip("devices_and_streams_do_not_meet", "gpu", "no usable GPU");
         return;
     }
     println!("{devices} devices");

@@ -1,17 +1,22 @@
 //! `transpose`, `permute`, `t_contiguous` and `contiguous_fast` against candle's own, for every dtype, on the CPU and, where
 //! there is one, on a GPU; gradients; errors.
 
+#[cfg(feature = "cuda")]
+#[path = "common/needs.rs"]
+mod needs;
+
 use candle_core::op::BackpropOp;
 use candle_core::{bail, CpuStorage, DType, Device, IndexOp, Result, Storage, Tensor, Var, D};
 use candle_sgemm::{permute, transpose, TransposeExt};
 
 fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::Cpu];
-    match Device::new_cuda(0) {
-        Ok(device) => devices.push(device),
-        Err(error) => eprintln!("transpose API: no GPU: {error}"),
-    }
-    devices
+    #[cfg(feature = "cuda")]
+    let gpu = Device::new_cuda(0)
+        .map_err(|error| needs::skip("transpose API", "gpu", format_args!("no usable GPU: {error}")))
+        .ok();
+    #[cfg(not(feature = "cuda"))]
+    let gpu = None;
+    [Device::Cpu].into_iter().chain(gpu).collect()
 }
 
 const DTYPES: [DType; 10] = [

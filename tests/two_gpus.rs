@@ -7,6 +7,8 @@ mod common;
 use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_sgemm::{matmul, permute, transpose, Activation, Gemm, Linear, Precision};
 use common::in_a_fresh_process;
+use common::largest::largest;
+use common::needs::skip;
 
 /// The largest difference to the FP64 product, in units of the sum of absolute products.
 fn off(product: &Tensor, a: &Tensor, b: &Tensor) -> Result<f64> {
@@ -14,7 +16,7 @@ fn off(product: &Tensor, a: &Tensor, b: &Tensor) -> Result<f64> {
     let (product, a, b) = (wide(product)?, wide(a)?, wide(b)?);
     let difference = (product - a.contiguous()?.matmul(&b.contiguous()?)?)?.abs()?;
     let magnitude = a.abs()?.contiguous()?.matmul(&b.abs()?.contiguous()?)?;
-    (difference / magnitude)?.flatten_all()?.max(0)?.to_scalar()
+    largest(&(difference / magnitude)?)
 }
 
 fn everything(device: &Device) -> Result<()> {
@@ -44,8 +46,7 @@ fn everything(device: &Device) -> Result<()> {
     let (x, w, bias) = (random(&[37, 85])?, random(&[94, 85])?, random(&[94])?);
     let fused = Linear::new(w.clone(), Some(bias.clone())).with_activation(Activation::GeluErf);
     let stock = candle_nn::Linear::new(w.clone(), Some(bias));
-    let difference = (fused.forward(&x)? - stock.forward(&x)?.gelu_erf()?)?.abs()?;
-    assert!(difference.flatten_all()?.max(0)?.to_scalar::<f32>()? < 1e-4);
+    assert!(largest(&(fused.forward(&x)? - stock.forward(&x)?.gelu_erf()?)?)? < 1e-4);
 
     let t = random(&[5, 33, 70])?;
     let (ours, theirs) = (transpose(&t, 1, 2)?, t.transpose(1, 2)?.contiguous()?);
@@ -68,7 +69,7 @@ fn everything(device: &Device) -> Result<()> {
 fn the_second_gpu_may_be_used_first() {
     let test = "the_second_gpu_may_be_used_first";
     if let Err(error) = Device::new_cuda(1) {
-        eprintln!("{test}: skipped, there is no second GPU: {error}");
+        skip(test, "two-gpus", format_args!("there is no second GPU: {error}"));
         return;
     }
     in_a_fresh_process(test, || {

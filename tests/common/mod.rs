@@ -1,6 +1,8 @@
 //! What the GPU tests share: a device or a reason to skip, and random numbers.
 #![allow(dead_code)] // each test binary uses its own part
 
+pub mod largest;
+pub mod needs;
 pub mod reference;
 
 use cudarc::driver::{CudaContext, CudaStream};
@@ -13,7 +15,7 @@ pub fn stream_or_skip(test: &str) -> Option<Arc<CudaStream>> {
     let context = match CudaContext::new(0) {
         Ok(context) => context,
         Err(error) => {
-            eprintln!("{test}: skipped, no usable GPU: {error}");
+            needs::skip(test, "gpu", format_args!("no usable GPU: {error}"));
             return None;
         }
     };

@@ -1,6 +1,16 @@
 //! One test body for every device, the CPU and the first GPU where there is one, and what such bodies share.
 
+#[path = "../common/largest.rs"]
+mod largest;
+#[cfg(feature = "cuda")]
+#[path = "../common/needs.rs"]
+mod needs;
+
 use candle_core::{DType, Device, Result, Tensor};
+#[allow(unused_imports)] // not every test compares tensors
+pub use largest::largest;
+#[cfg(feature = "cuda")]
+pub use needs::skip;
 
 /// Normal numbers.
 #[allow(dead_code)] // not every test draws tensors
@@ -8,12 +18,12 @@ pub fn random(shape: &[usize], device: &Device) -> Tensor {
     Tensor::randn(0f32, 1., shape, device).unwrap()
 }
 
-/// The largest difference, in double precision on the CPU.
+/// The largest difference, in double precision on the CPU; NaN if there is one.
 #[allow(dead_code)] // not every test compares tensors
 pub fn worst(x: &Tensor, y: &Tensor) -> Result<f64> {
     assert_eq!(x.dims(), y.dims());
     let double = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64);
-    (double(x)? - double(y)?)?.abs()?.flatten_all()?.max(0)?.to_scalar()
+    largest(&(double(x)? - double(y)?)?)
 }
 
 /// What FP32 sums of `k` products of standard normal numbers may differ by, also behind an activation with a slope of at most 1.2.
@@ -35,7 +45,7 @@ macro_rules! on_every_device {
                 match candle_core::Device::new_cuda(0) {
                     Ok(device) => super::$test(&device),
                     Err(error) => {
-                        eprintln!("{}: skipped, no usable GPU: {error}", stringify!($test));
+                        crate::devices::skip(stringify!($test), "gpu", format_args!("no usable GPU: {error}"));
                         Ok(())
                     }
                 }

@@ -572,7 +572,6 @@ fn stages_that_change_between_sets_are_found() {
                     matches!(finding.kind, Kind::SharedRace | Kind::Uninitialised),
                     "a read of a stage whose round has not arrived, not {finding}"
                 );
-                assert!(started.elapsed() < std::time::Duration::from_secs(60));
                 return;
             }
             Err(wrong) => panic!("{wrong}"),

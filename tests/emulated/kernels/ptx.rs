@@ -1,6 +1,10 @@
 //! The kernels as PTX: nvcc makes it, without a GPU, and what it made is kept below `target/`.
 
+#[path = "../../common/needs.rs"]
+mod needs;
+
 use candle_sgemm::device::DeviceInfo;
+use needs::skip;
 use ptx_emulator::{Module, Watch};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
@@ -86,7 +90,11 @@ pub fn skipped(test: &str) -> bool {
     if nvcc().is_some() {
         return false;
     }
-    eprintln!("{test}: skipped: no nvcc (put it on PATH, or run `eval \"$(scripts/cuda-toolkit.sh)\"`)");
+    skip(
+        test,
+        "nvcc",
+        "no nvcc (put it on PATH, or run `eval \"$(scripts/cuda-toolkit.sh)\"`)",
+    );
     true
 }
 
