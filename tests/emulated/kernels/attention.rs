@@ -355,7 +355,10 @@ impl Case {
             let at = (address - out) / dtype.size() as u64;
             return Err(Wrong::Result(format!("number {at} of the result was not written")));
         }
-        if memory.first_unwritten(out + size as u64, 1).is_none() {
+        if memory
+            .first_written(out + size as u64, PADDING * dtype.size())
+            .is_some()
+        {
             return Err(Wrong::Result("a byte behind the result was written".to_string()));
         }
         let found = memory.read(out, size).unwrap_or_default().to_vec();

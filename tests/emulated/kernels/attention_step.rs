@@ -175,7 +175,10 @@ impl Case {
             let at = (address - out) / size as u64;
             return Err(Wrong::Result(format!("number {at} of the result was not written")));
         }
-        if memory.first_unwritten(out + (count * size) as u64, 1).is_none() {
+        if memory
+            .first_written(out + (count * size) as u64, PADDING * size)
+            .is_some()
+        {
             return Err(Wrong::Result("a byte behind the result was written".to_string()));
         }
         let read = |address: u64, count: usize| -> Vec<f64> {

@@ -281,7 +281,10 @@ impl Case {
             let at = (address - y) / result_element as u64;
             return Err(Wrong::Result(format!("number {at} of the result was not written")));
         }
-        if memory.first_unwritten(y + size as u64, 1).is_none() {
+        if memory
+            .first_written(y + size as u64, PADDING * result_element)
+            .is_some()
+        {
             return Err(Wrong::Result("a byte behind the result was written".to_string()));
         }
         let found = memory.read(y, size).unwrap_or_default().to_vec();

@@ -180,8 +180,10 @@ pub struct Case {
     pub watch: Option<Watch>,
 }
 
-/// Bytes around source and destination. Kernels may read to the next multiple of 16 on either side of the source.
+/// Bytes around the destination that stay as they are.
 const GUARD: usize = 256;
+/// Kernels may read behind the source to the next multiple of so many bytes, as allocations have them.
+const READABLE: usize = 16;
 
 impl Case {
     /// A case for this kernel, if one is found.
@@ -311,10 +313,9 @@ impl Case {
     /// Runs the case with this code and compares every byte.
     pub fn run(&self, module: &Module, schedule: Schedule) -> Result<Report, Wrong> {
         let mut memory = Memory::new();
-        let mut around = vec![0xC3; GUARD];
-        around.extend_from_slice(&self.src);
-        around.extend_from_slice(&[0xC3; GUARD]);
-        let src = memory.upload(&around, Use::Input) + (GUARD + self.view.offset * self.view.size) as u64;
+        let mut storage = self.src.clone();
+        storage.resize(storage.len().next_multiple_of(READABLE), 0xC3);
+        let src = memory.upload(&storage, Use::Input) + (self.view.offset * self.view.size) as u64;
         let bytes = self.plan.problem.bytes();
         let start = GUARD + self.view.shift;
         let room = memory.reserve(start + bytes + GUARD);
@@ -332,8 +333,12 @@ impl Case {
                 address - dst
             )));
         }
-        if memory.first_unwritten(dst - 1, 1).is_none() || memory.first_unwritten(dst + bytes as u64, 1).is_none() {
-            return Err(Wrong::Result("a byte beside the destination was written".to_string()));
+        let beside = memory.first_written(room, start);
+        if let Some(address) = beside.or_else(|| memory.first_written(dst + bytes as u64, GUARD)) {
+            let at = address as i64 - dst as i64;
+            return Err(Wrong::Result(format!(
+                "byte {at} was written, of a destination of {bytes}"
+            )));
         }
         let got = memory.read(dst, bytes).unwrap_or_default();
         let expected = self.reference();

@@ -139,6 +139,16 @@ impl Memory {
             .map(|at| allocation.base + at as u64)
     }
 
+    /// The first of these bytes that something wrote.
+    pub fn first_written(&self, address: u64, bytes: usize) -> Option<u64> {
+        let at = self.position(address)?;
+        let allocation = &self.allocations[at];
+        let offset = (address - allocation.base) as usize;
+        (offset..(offset + bytes).min(allocation.data.len()))
+            .find(|&at| allocation.is_written(at, 1))
+            .map(|at| allocation.base + at as u64)
+    }
+
     /// Allocation and offset of an access.
     #[inline]
     pub(crate) fn find(&self, address: u64, bytes: u32, hint: &mut usize) -> Check<(usize, usize)> {
