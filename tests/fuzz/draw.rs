@@ -1,5 +1,6 @@
 //! How sizes and values are drawn.
 
+use candle_core::DType;
 use candle_sgemm::gemm::TABLE;
 use rand::rngs::{SmallRng, StdRng};
 use rand::Rng;
@@ -117,6 +118,21 @@ pub fn broadcastable(rng: &mut StdRng, dims: &[usize], kept: usize) -> Vec<usize
     dims[missing..].iter().enumerate().map(shrunk).collect()
 }
 
+/// The type of a product's factors.
+pub fn factors(rng: &mut StdRng) -> DType {
+    one_of(rng, &[DType::F32, DType::F32, DType::F16, DType::BF16])
+}
+
+/// The type of what stands beside factors of this type: theirs, or FP32.
+pub fn beside(rng: &mut StdRng, factors: DType) -> DType {
+    one_of(rng, &[factors, DType::F32])
+}
+
+/// The type that is asked for of the result of such factors, if any is.
+pub fn result(rng: &mut StdRng, factors: DType) -> Option<DType> {
+    one_of(rng, &[None, None, Some(factors), Some(DType::F32)])
+}
+
 /// What numbers a case is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
@@ -124,7 +140,7 @@ pub enum Values {
     Whole,
     /// From -1 to 1, a little off the middle.
     Uniform,
-    /// The same, each scaled by a power of two from 2^-12 to 2^12.
+    /// The same, each scaled by a power of two from 2^-12 to 2^12; FP16 numbers to 2^4, for not every sum should overflow.
     Scaled,
 }
 
@@ -133,15 +149,17 @@ impl Values {
         one_of(rng, &[Values::Whole, Values::Whole, Values::Uniform, Values::Scaled])
     }
 
-    /// One number.
-    pub fn number(self, rng: &mut SmallRng) -> f32 {
+    /// One number for a tensor of this type, which may have to be rounded to it.
+    pub fn number(self, dtype: DType, rng: &mut SmallRng) -> f32 {
         const MAGNITUDE: i32 = 3;
         const BINADES: i32 = 12;
+        const MOST_OF_F16: i32 = 4;
+        let most = if dtype == DType::F16 { MOST_OF_F16 } else { BINADES };
         let uniform = |rng: &mut SmallRng| rng.random_range(-1f32..1f32) + 0.1;
         match self {
             Values::Whole => rng.random_range(-MAGNITUDE..=MAGNITUDE) as f32,
             Values::Uniform => uniform(rng),
-            Values::Scaled => uniform(rng) * f32::powi(2.0, rng.random_range(-BINADES..=BINADES)),
+            Values::Scaled => uniform(rng) * f32::powi(2.0, rng.random_range(-BINADES..=most)),
         }
     }
 

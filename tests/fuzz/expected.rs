@@ -4,9 +4,15 @@
 //! operands make of it; ε/2·k·Σ|a||b| more where all terms of each sum are one number. Of everything that follows a product:
 //! C1·ε times its terms. Where all numbers are whole and no sum reaches 2^24 nothing is rounded, and nothing but equality will
 //! do.
+//!
+//! What a tensor of 16 bits holds is rounded to nearest: of all that a number may be before, the least and the largest one are
+//! rounded, and what lies between is right. So a number that is known exactly has one rounding only, and one that is too large for
+//! FP16 is infinite.
 
 use candle_core::{DType, Device, Result, Tensor, D};
+use candle_sgemm::gemm::cpu::{bf16, f16};
 use candle_sgemm::{Activation, Precision};
+use std::collections::HashSet;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 /// FP32's ε.
@@ -18,13 +24,53 @@ const C0: f64 = 4.0;
 const TF32_ERROR: f64 = 2.0 / 1024.0;
 /// Rounding errors of what follows a product, in units of ε times its terms.
 const C1: f64 = 16.0;
+/// Rounding errors of a slope that is computed in 16 bits, step by step, in units of their ε times one more than its argument.
+const SLOPE_IN_16_BITS: f64 = 4.0;
 /// No activation is steeper, and no slope steeper than 1.
 const STEEPEST: f64 = 1.2;
 
 /// FP32 holds whole numbers up to this one.
 const WHOLE: f64 = (1 << 24) as f64;
-/// So does TF32 up to this one, and a head and a tail of TF32 up to its square.
+/// Sums of FP16 numbers that stay below this do not overflow on the way, however they are rounded.
+const NEAR_OVERFLOW_OF_F16: f64 = 6e4;
+/// TF32 holds whole numbers up to this one, and a head and a tail of TF32 up to its square.
 const WHOLE_TF32: f64 = (1 << 11) as f64;
+
+/// The distance from 1 to the next number of this type.
+fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => EPSILON,
+        DType::F16 => f64::from(f16::EPSILON),
+        DType::BF16 => f64::from(bf16::EPSILON),
+        other => unimplemented!("{other:?}"),
+    }
+}
+
+/// The nearest number of this type.
+pub fn rounded(dtype: DType, x: f32) -> f32 {
+    match dtype {
+        DType::F32 => x,
+        DType::F16 => f16::from_f32(x).to_f32(),
+        DType::BF16 => bf16::from_f32(x).to_f32(),
+        other => unimplemented!("{other:?}"),
+    }
+}
+
+/// What a tensor of this type holds of an FP32 number that may be this one: FP32 itself is not rounded once more.
+fn held(dtype: DType, x: f64) -> f64 {
+    match dtype {
+        DType::F32 => x,
+        _ => f64::from(rounded(dtype, x as f32)),
+    }
+}
+
+/// The precision of products of factors of this type: those of 16 bits are multiplied exactly.
+pub fn precision_of(factors: DType, precision: Precision) -> Precision {
+    match factors {
+        DType::F32 => precision,
+        _ => Precision::Fp32Strict,
+    }
+}
 
 /// The error that a sum of `k` products may have, in units of Σ|a||b|.
 pub fn sum_error(precision: Precision, k: usize) -> f64 {
@@ -113,7 +159,7 @@ fn map(x: &Expected, f: impl Fn(f64) -> f64, of_error: impl Fn(f64, f64) -> f64)
         .collect();
     let mapped: Vec<f64> = values.iter().map(|&x| f(x)).collect();
     let tensor = |numbers: Vec<f64>| Tensor::from_vec(numbers, x.value.dims(), &Device::Cpu);
-    let inexact = errors.iter().any(|&error| error > 0.0);
+    let inexact = errors.iter().any(|&error| error != 0.0);
     Ok(Expected {
         value: tensor(mapped)?,
         error: if inexact { Some(tensor(errors)?) } else { None },
@@ -235,16 +281,9 @@ impl Expected {
             let order: Vec<usize> = [rank - 2].into_iter().chain(0..rank - 2).chain([rank - 1]).collect();
             t.permute(order)?.contiguous()?.reshape((rows, t.elem_count() / rows))
         };
-        let flat = |x: &Expected, f: &dyn Fn(&Tensor) -> Result<Tensor>| -> Result<Expected> {
-            Ok(Expected {
-                value: f(&x.value)?,
-                error: x.error.as_ref().map(f).transpose()?,
-                whole: x.whole,
-            })
-        };
         let columns = b.value.dim(D::Minus1)?;
         let in_rows = |t: &Tensor| t.contiguous()?.reshape((t.elem_count() / columns, columns));
-        flat(self, &in_columns)?.product(&flat(b, &in_rows)?, precision)
+        self.arranged(in_columns)?.product(&b.arranged(in_rows)?, precision)
     }
 
     /// Rounded once more, if it was rounded at all: C1·ε of `terms` beside the error so far.
@@ -325,13 +364,17 @@ impl Expected {
         }
     }
 
-    /// The slope of `activation` at each number.
-    pub fn slopes(&self, activation: Activation) -> Result<Expected> {
+    /// The slope of `activation` at each number, in arithmetic of this type.
+    pub fn slopes(&self, activation: Activation, dtype: DType) -> Result<Expected> {
+        let rounding = match dtype {
+            DType::F32 => C1 * EPSILON,
+            _ => SLOPE_IN_16_BITS * epsilon(dtype),
+        };
         let error = |x: f64, error: f64| match activation {
             Activation::Identity => 0.0,
             // It jumps at 0.
-            Activation::Relu => f64::from(error > 0.0 && x.abs() <= error),
-            _ => error + C1 * EPSILON * (1.0 + x.abs()),
+            Activation::Relu => f64::from(error.is_nan() || (error > 0.0 && x.abs() <= error)),
+            _ => error + rounding * (1.0 + x.abs()),
         };
         let slopes = map(self, |x| slope(activation, x), error)?;
         let whole = matches!(activation, Activation::Identity | Activation::Relu) && slopes.error.is_none();
@@ -340,15 +383,114 @@ impl Expected {
 
     /// The last two dimensions exchanged.
     pub fn t(&self) -> Result<Expected> {
+        self.arranged(Tensor::t)
+    }
+
+    /// The dimensions before the last two broadcast to these.
+    pub fn batched(&self, batch: &[usize]) -> Result<Expected> {
+        let (_, matrix) = split(&self.value);
+        let dims = [batch, &matrix].concat();
+        self.arranged(|t| t.broadcast_as(&dims[..])?.contiguous())
+    }
+
+    /// The same numbers in another shape.
+    pub fn reshaped(&self, dims: &[usize]) -> Result<Expected> {
+        self.arranged(|t| t.contiguous()?.reshape(dims))
+    }
+
+    /// Matrices of the last batch dimension side by side: (…, h, m, n) is (…, m, h·n).
+    pub fn side_by_side(&self) -> Result<Expected> {
+        self.arranged(|t| {
+            let rank = t.rank();
+            t.transpose(rank - 3, rank - 2)?.contiguous()?.flatten_from(rank - 2)
+        })
+    }
+
+    /// The way back from [`side_by_side`](Self::side_by_side), of so many matrices.
+    pub fn one_after_the_other(&self, matrices: usize) -> Result<Expected> {
+        self.arranged(|t| {
+            let (before, [m, columns]) = split(t);
+            let apart = t.reshape([&before[..], &[m, matrices, columns / matrices]].concat())?;
+            apart.transpose(before.len(), before.len() + 1)?.contiguous()
+        })
+    }
+
+    /// Numbers and their errors moved in the same way.
+    fn arranged(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Expected> {
         Ok(Expected {
-            value: self.value.t()?,
-            error: self.error.as_ref().map(Tensor::t).transpose()?,
+            value: f(&self.value)?,
+            error: self.error.as_ref().map(&f).transpose()?,
             whole: self.whole,
         })
     }
 
-    /// Summed over the dimensions along which `dims` were broadcast to these, in FP32.
-    pub fn sum_to(&self, dims: &[usize]) -> Result<Expected> {
+    /// As a tensor of this type holds the numbers. What may overflow may be anything from then on.
+    pub fn stored(&self, dtype: DType) -> Result<Expected> {
+        if dtype == DType::F32 {
+            return Ok(self.clone());
+        }
+        let middle = |x: f64| match held(dtype, x) {
+            held if held.is_finite() => held,
+            _ => x,
+        };
+        let error = |x: f64, error: f64| {
+            let (least, most) = (held(dtype, x - error), held(dtype, x + error));
+            match held(dtype, x).is_finite() && !error.is_nan() {
+                true => (most - middle(x)).max(middle(x) - least),
+                false => f64::INFINITY,
+            }
+        };
+        let stored = map(self, middle, error)?;
+        Ok(Expected {
+            whole: self.whole && stored.error.is_none(),
+            ..stored
+        })
+    }
+
+    /// As a tensor of this type holds the numbers, or as they were.
+    pub fn perhaps_stored(&self, dtype: DType) -> Result<Expected> {
+        let error = |x: f64, error: f64| match dtype {
+            DType::F32 => error,
+            _ => error.max(held(dtype, x + error) - x).max(x - held(dtype, x - error)),
+        };
+        let either = map(self, |x| x, error)?;
+        Ok(Expected {
+            whole: self.whole && either.error.is_none(),
+            ..either
+        })
+    }
+
+    /// Sums of `count` numbers that are rounded to this type as they are added up. Where they mostly have one sign the running sum
+    /// does not come back to 0, and each rounding may go the same way.
+    fn summed(
+        value: Tensor,
+        error: Option<Tensor>,
+        magnitude: &Tensor,
+        count: usize,
+        whole: bool,
+        dtype: DType,
+    ) -> Result<Expected> {
+        // Numbers of this type are whole numbers of steps of ε from 1 to 2, and so of 1 up to 2/ε.
+        if whole && error.is_none() && largest(magnitude)? < 2.0 / epsilon(dtype) {
+            return Expected::exact(value, true);
+        }
+        let (random, one_way) = (C0 * (count as f64).sqrt(), 0.5 * count as f64);
+        let magnitudes: Vec<f64> = magnitude.flatten_all()?.to_vec1()?;
+        let sums: Vec<f64> = value.flatten_all()?.to_vec1()?;
+        let rounding = magnitudes.into_iter().zip(sums).map(|(magnitude, sum)| match dtype {
+            DType::F16 if magnitude >= NEAR_OVERFLOW_OF_F16 => f64::INFINITY,
+            _ => epsilon(dtype) * (random * magnitude + one_way * sum.abs()),
+        });
+        let rounding = Tensor::from_iter(rounding, &Device::Cpu)?.reshape(value.dims())?;
+        Ok(Expected {
+            value,
+            error: Some(error.map_or(Ok(rounding.clone()), |error| error + &rounding)?),
+            whole: false,
+        })
+    }
+
+    /// Summed over the dimensions along which `dims` were broadcast to these, in numbers of this type.
+    pub fn sum_to(&self, dims: &[usize], dtype: DType) -> Result<Expected> {
         let missing = self.dims().len() - dims.len();
         let summed: Vec<usize> = (0..self.dims().len())
             .filter(|&i| i < missing || dims[i - missing] != self.dims()[i])
@@ -360,20 +502,12 @@ impl Expected {
         let value = sum(&self.value)?;
         let magnitude = sum(&self.value.abs()?)?;
         let error = self.error.as_ref().map(sum).transpose()?;
-        if self.whole && error.is_none() && largest(&magnitude)? < WHOLE {
-            return Expected::exact(value, true);
-        }
         let count = self.value.elem_count() / value.elem_count().max(1);
-        let rounding = (magnitude * sum_error(Precision::Fp32Strict, count))?;
-        Ok(Expected {
-            value,
-            error: Some(error.map_or(Ok(rounding.clone()), |error| error + &rounding)?),
-            whole: false,
-        })
+        Expected::summed(value, error, &magnitude, count, self.whole, dtype)
     }
 
-    /// Each number added to its place in a storage of zeros.
-    pub fn in_storage(&self, places: &[usize], len: usize) -> Result<Expected> {
+    /// Each number added to its place in a storage of zeros of this type.
+    pub fn in_storage(&self, places: &[usize], len: usize, dtype: DType) -> Result<Expected> {
         let gather = |t: &Tensor| -> Result<(Vec<f64>, Vec<f64>)> {
             let (mut sums, mut magnitudes) = (vec![0.0; len], vec![0.0; len]);
             for (&place, number) in places.iter().zip(t.flatten_all()?.to_vec1::<f64>()?) {
@@ -388,16 +522,28 @@ impl Expected {
             Some(error) => Some(tensor(gather(error)?.0)?),
             None => None,
         };
-        let shared = (places.len() as f64 / len as f64).ceil().sqrt();
-        Expected::rounded(tensor(sums)?, error, (tensor(magnitudes)? * shared)?, self.whole)
+        // Every element of a view that is broadcast stands for as many.
+        let there = places.iter().collect::<HashSet<_>>().len();
+        match places.len() / there {
+            1 => Ok(Expected {
+                value: tensor(sums)?,
+                error,
+                whole: self.whole,
+            }),
+            count => Expected::summed(tensor(sums)?, error, &tensor(magnitudes)?, count, self.whole, dtype),
+        }
     }
 
-    /// Whether `actual` is this: shape, and every element.
-    pub fn check(&self, actual: &Tensor, what: &str) -> Result<std::result::Result<(), String>> {
+    /// Whether `actual` is this, in a tensor of this type: shape, and every element.
+    pub fn check(&self, actual: &Tensor, dtype: DType, what: &str) -> Result<std::result::Result<(), String>> {
+        if actual.dtype() != dtype {
+            return Ok(Err(format!("{what}: the dtype is {:?}, not {dtype:?}", actual.dtype())));
+        }
         if actual.dims() != self.dims() {
             let wanted = self.dims();
             return Ok(Err(format!("{what}: the shape is {:?}, not {wanted:?}", actual.dims())));
         }
+        let actual = actual.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
         let actual: Vec<f32> = actual.flatten_all()?.to_vec1()?;
         let wanted: Vec<f64> = self.value.flatten_all()?.to_vec1()?;
         let errors: Option<Vec<f64>> = match &self.error {
@@ -406,8 +552,9 @@ impl Expected {
         };
         let bound = |i: usize| errors.as_ref().map_or(0.0, |errors| errors[i]);
         let wrong = |&i: &usize| {
-            let off = (f64::from(actual[i]) - wanted[i]).abs();
-            off.is_nan() || off > bound(i)
+            let range = held(dtype, wanted[i] - bound(i))..=held(dtype, wanted[i] + bound(i));
+            // Whose error is not finite may be NaN as well.
+            bound(i).is_finite() && !range.contains(&f64::from(actual[i]))
         };
         let Some(first) = (0..actual.len()).find(wrong) else {
             return Ok(Ok(()));
@@ -415,7 +562,7 @@ impl Expected {
         let count = (first..actual.len()).filter(wrong).count();
         let index = crate::harness::index_of(first, self.dims());
         Ok(Err(format!(
-            "{what}: {count} of {} elements are wrong; {index:?} is {:e}, not {:e} (±{:.1e})",
+            "{what}: {count} of {} elements are wrong; {index:?} is {:e}, not {:e} (±{:.1e}) in {dtype:?}",
             actual.len(),
             actual[first],
             wanted[first],
@@ -454,7 +601,7 @@ mod tests {
             .unwrap()
             .to_dtype(DType::F32)
             .unwrap();
-        product.check(&actual, "product").unwrap().is_ok()
+        product.check(&actual, DType::F32, "product").unwrap().is_ok()
     }
 
     #[test]
@@ -483,9 +630,45 @@ mod tests {
         let product = same(1, k).product(&same(k, 1), Precision::Fp32Strict).unwrap();
         let in_order = (0..k).fold(0f32, |sum, _| (0.3f32).mul_add(0.3, sum));
         let in_order = Tensor::from_vec(vec![in_order], (1, 1), &Device::Cpu).unwrap();
-        assert!(product.check(&in_order, "the same term").unwrap().is_ok());
+        assert!(product.check(&in_order, DType::F32, "the same term").unwrap().is_ok());
         let nan = Tensor::full(f32::NAN, (5, 6), &Device::Cpu).unwrap();
-        assert!(expected(5, 6, false).check(&nan, "numbers").unwrap().is_err());
+        assert!(expected(5, 6, false)
+            .check(&nan, DType::F32, "numbers")
+            .unwrap()
+            .is_err());
+    }
+
+    /// Numbers of 16 bits are right where they are next to what is wanted, and wrong one further.
+    #[test]
+    fn one_rounding_to_16_bits_is_right_and_a_second_one_is_not() {
+        let one = |x: f64| Tensor::from_vec(vec![x], 1, &Device::Cpu).unwrap();
+        let passes = |expected: &Expected, dtype: DType, got: f64| {
+            let got = one(got).to_dtype(DType::F32).unwrap().to_dtype(dtype).unwrap();
+            expected.check(&got, dtype, "a number").unwrap().is_ok()
+        };
+        for (dtype, ulp) in [(DType::F16, 1.0 / 1024.0), (DType::BF16, 1.0 / 128.0)] {
+            let exact = Expected::exact(one(1.0 + 1.5 * ulp), false).unwrap();
+            // A tie goes to the even one.
+            let wanted = [1.0, 1.0 + ulp, 1.0 + 2.0 * ulp, 1.0 + 3.0 * ulp].map(|got| passes(&exact, dtype, got));
+            assert_eq!(wanted, [false, false, true, false], "{dtype:?}");
+            assert!(!passes(&exact, dtype, f64::NAN));
+            let off = Expected {
+                error: Some(one(0.1 * ulp)),
+                ..exact.clone()
+            };
+            let wanted = [1.0, 1.0 + ulp, 1.0 + 2.0 * ulp, 1.0 + 3.0 * ulp].map(|got| passes(&off, dtype, got));
+            assert_eq!(wanted, [false, true, true, false], "{dtype:?}");
+            assert_eq!(
+                exact.stored(dtype).unwrap().value.to_vec1::<f64>().unwrap(),
+                [1.0 + 2.0 * ulp]
+            );
+            assert!(exact.stored(dtype).unwrap().error.is_none());
+        }
+        // 65504 is the largest number of FP16, and from the middle to the next one on numbers are infinite.
+        let large = |x: f64| Expected::exact(one(x), true).unwrap();
+        assert!(passes(&large(65519.0), DType::F16, 65504.0) && !passes(&large(65519.0), DType::F16, f64::INFINITY));
+        assert!(passes(&large(65520.0), DType::F16, f64::INFINITY) && !passes(&large(65520.0), DType::F16, 65504.0));
+        assert!(passes(&large(-65520.0), DType::F16, f64::NEG_INFINITY));
     }
 
     #[test]

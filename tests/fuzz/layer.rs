@@ -1,13 +1,14 @@
-//! Layers: `Linear` with every activation, bias, residual and gate, stacks of them, gated ones, and their gradients.
+//! Layers: `Linear` with every activation, bias, residual and gate, stacks of them, gated ones, of every type, and their
+//! gradients.
 
 use crate::draw::{self, one_in, one_of, Seed, Values};
-use crate::expected::Expected;
+use crate::expected::{precision_of, Expected};
 use crate::harness::{Case, Verdict};
 use crate::operand::Operand;
 use crate::product::{draw_kernel, refused};
 use crate::view::View;
 use candle_core::backprop::GradStore;
-use candle_core::{Device, Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_sgemm::{Activation, GatedMlp, Gemm, Linear, Mlp, Precision};
 use rand::rngs::{SmallRng, StdRng};
 use rand::{Rng, SeedableRng};
@@ -46,6 +47,8 @@ pub struct Layer {
     kind: Kind,
     x: View,
     weights: Vec<Weights>,
+    /// The type of the last layer's result, where it is asked for.
+    out: Option<DType>,
     precision: Precision,
     kernel: Option<&'static str>,
     prepare: bool,
@@ -65,25 +68,35 @@ struct Made {
 struct Step {
     x: Expected,
     before: Expected,
+    /// The type of its result.
+    out: DType,
 }
 
 impl Made {
-    fn layer(&self, gemm: &Gemm) -> Linear {
+    fn layer(&self, gemm: Gemm) -> Linear {
         let bias = self.bias.as_ref().map(|bias| bias.tensor.clone());
         Linear::new(self.w.tensor.clone(), bias)
             .with_activation(self.activation)
-            .with_gemm(gemm.clone())
+            .with_gemm(gemm)
     }
 
-    fn forward(&self, x: Expected, precision: Precision) -> Result<(Expected, Step)> {
+    /// The result before it is rounded to the type `out`. For gradients what an activation is applied to is rounded to it, and so
+    /// it is on the way forward where ReLU is an operation of its own because of them.
+    fn forward(&self, x: Expected, out: DType, precision: Precision, gradients: bool) -> Result<(Expected, Step)> {
+        let precision = precision_of(self.w.view.dtype(), precision);
         let mut before = x.product(&self.w.exact()?.t()?, precision)?;
         if let Some(bias) = &self.bias {
             before = before.plus(&bias.exact()?)?;
         }
-        Ok((before.activated(self.activation)?, Step { x, before }))
+        let stored = before.stored(out)?;
+        let apart = gradients && self.activation == Activation::Relu;
+        let y = if apart { &stored } else { &before }.activated(self.activation)?;
+        let before = stored;
+        Ok((y, Step { x, before, out }))
     }
 
     /// Checks the gradients of weight and bias, where `gradient` is that of the layer's result, and returns that of its input.
+    /// Factors and results of these products have the type of the layer's result.
     fn backward(
         &self,
         step: &Step,
@@ -92,16 +105,22 @@ impl Made {
         checks: &mut Vec<(&'static str, Expected, usize)>,
         index: usize,
     ) -> Result<Expected> {
-        let gradient = gradient.times(&step.before.slopes(self.activation)?)?;
-        checks.push((
-            "weight",
-            step.x.t()?.product_over_batch(&gradient, precision)?.t()?,
-            index,
-        ));
+        let out = step.out;
+        let precision = precision_of(out, precision);
+        let gradient = match self.activation {
+            Activation::Identity => gradient.clone(),
+            activation => {
+                let slopes = step.before.slopes(activation, out)?.stored(out)?;
+                gradient.times(&slopes)?.stored(out)?
+            }
+        };
+        let of_w = step.x.t()?.product_over_batch(&gradient, precision)?.t()?;
+        checks.push(("weight", of_w.stored(out)?, index));
         if let Some(bias) = &self.bias {
-            checks.push(("bias", gradient.sum_to(bias.view.dims())?, index));
+            checks.push(("bias", gradient.sum_to(bias.view.dims(), out)?, index));
         }
-        gradient.product(&self.w.exact()?, precision)
+        let of_x = gradient.product(&self.w.exact()?, precision)?;
+        of_x.stored(out)?.stored(self.w.view.dtype())
     }
 }
 
@@ -110,7 +129,8 @@ impl Layer {
         let batch = draw::batch(rng);
         let [m, n, k] = draw::sizes(rng, batch.iter().product());
         let values = Values::draw(rng);
-        let x = View::draw(rng, &[&batch[..], &[m, k]].concat());
+        let dtype = draw::factors(rng);
+        let x = View::draw(rng, &[&batch[..], &[m, k]].concat(), dtype);
         let activation = |rng: &mut StdRng| match values {
             Values::Whole => one_of(rng, &WHOLE),
             _ => one_of(rng, &Activation::ALL),
@@ -118,7 +138,8 @@ impl Layer {
         let result = |n: usize| [&batch[..], &[m, n]].concat();
         let extra = |rng: &mut StdRng, n: usize| {
             let dims = draw::broadcastable(rng, &result(n), 0);
-            View::draw(rng, &dims)
+            let dtype = draw::beside(rng, dtype);
+            View::draw(rng, &dims, dtype)
         };
         let rows = m * batch.iter().product::<usize>();
         let width = |rng: &mut StdRng, inputs: usize| draw::side(rng, LATER_WORK / (rows * inputs));
@@ -130,22 +151,22 @@ impl Layer {
             _ => Kind::Gated(None),
         };
         let chosen = activation(rng);
-        let mut weights = vec![Weights::draw(rng, k, n, chosen)];
+        let mut weights = vec![Weights::draw(rng, k, n, chosen, dtype)];
         let kind = match kind {
             Kind::Mlp => {
                 let mut inputs = n;
                 for _ in 0..rng.random_range(0..=2) {
                     let outputs = width(rng, inputs);
                     let chosen = activation(rng);
-                    weights.push(Weights::draw(rng, inputs, outputs, chosen));
+                    weights.push(Weights::draw(rng, inputs, outputs, chosen, dtype));
                     inputs = outputs;
                 }
                 Kind::Mlp
             }
             Kind::Gated(_) => {
                 let outputs = width(rng, n);
-                weights.push(Weights::draw(rng, k, n, Activation::Identity));
-                weights.push(Weights::draw(rng, n, outputs, Activation::Identity));
+                weights.push(Weights::draw(rng, k, n, Activation::Identity, dtype));
+                weights.push(Weights::draw(rng, n, outputs, Activation::Identity, dtype));
                 Kind::Gated(rng.random::<bool>().then(|| extra(rng, outputs)))
             }
             kind => kind,
@@ -154,8 +175,9 @@ impl Layer {
             kind,
             x,
             weights,
+            out: draw::result(rng, dtype),
             precision: one_of(rng, &Precision::ALL),
-            kernel: draw_kernel(rng, on_gpu),
+            kernel: draw_kernel(rng, on_gpu, dtype),
             prepare: one_in(rng, 4),
             gradients: one_in(rng, 3),
             values,
@@ -167,13 +189,48 @@ impl Layer {
     pub fn views(&self) -> [&View; 2] {
         [&self.x, &self.weights[0].w]
     }
+
+    /// The type of the factors of every product.
+    fn factors(&self) -> DType {
+        self.x.dtype()
+    }
+
+    /// The type of the result of layer `i`.
+    fn result_of(&self, i: usize) -> DType {
+        let last = i + 1 == self.weights.len();
+        self.out.filter(|_| last).unwrap_or(self.factors())
+    }
+
+    /// The same with FP32 numbers.
+    fn in_fp32(&self) -> Self {
+        let typed = |view: &View| view.typed(DType::F32);
+        let kind = match &self.kind {
+            Kind::Residual(view) => Kind::Residual(typed(view)),
+            Kind::Gate(view) => Kind::Gate(typed(view)),
+            Kind::Gated(Some(view)) => Kind::Gated(Some(typed(view))),
+            kind => kind.clone(),
+        };
+        let weights = self.weights.iter().map(|weights| Weights {
+            w: typed(&weights.w),
+            bias: weights.bias.as_ref().map(typed),
+            ..*weights
+        });
+        Layer {
+            kind,
+            x: typed(&self.x),
+            weights: weights.collect(),
+            out: None,
+            ..self.clone()
+        }
+    }
 }
 
 impl Weights {
-    fn draw(rng: &mut StdRng, inputs: usize, outputs: usize, activation: Activation) -> Self {
+    fn draw(rng: &mut StdRng, inputs: usize, outputs: usize, activation: Activation, dtype: DType) -> Self {
+        let of_bias = draw::beside(rng, dtype);
         Weights {
-            w: View::draw(rng, &[outputs, inputs]),
-            bias: rng.random::<bool>().then(|| View::draw(rng, &[outputs])),
+            w: View::draw(rng, &[outputs, inputs], dtype),
+            bias: rng.random::<bool>().then(|| View::draw(rng, &[outputs], of_bias)),
             activation,
         }
     }
@@ -245,6 +302,12 @@ impl Case for Layer {
                 smaller.push(case);
             }
             _ => {}
+        }
+        if self.factors() != DType::F32 {
+            smaller.push(self.in_fp32());
+        }
+        if self.out.is_some() {
+            smaller.push(Layer { out: None, ..same() });
         }
         if self.gradients {
             smaller.push(Layer {
@@ -329,15 +392,34 @@ impl Case for Layer {
                 (Kind::Gated(_), 1) => x_exact.clone(),
                 _ => y.clone(),
             };
-            let (mut output, step) = layer.forward(input, precision)?;
+            let out = self.result_of(i);
+            let (mut output, step) = layer.forward(input, out, precision, self.gradients)?;
             steps.push(step);
-            if matches!(self.kind, Kind::Gated(_)) && i == 1 {
+            let gated = matches!(self.kind, Kind::Gated(_));
+            if gated && i == 1 {
+                if self.gradients {
+                    output = output.stored(out)?;
+                }
                 let gated = output.times(&y)?;
                 up = Some((y, output));
                 output = gated;
             }
-            y = output;
+            y = match i + 1 < made.len() {
+                // One kernel may compute both gate and up.
+                true if gated && i == 0 && self.prepare && device.is_cuda() => output.perhaps_stored(out)?,
+                true => output.stored(out)?,
+                false => output,
+            };
         }
+        let out = self.result_of(made.len() - 1);
+        // What is to have a gradient is added to the stored result, in its type, or multiplied with it.
+        let extra_exact = match (extra_exact, self.gradients) {
+            (Some(extra), true) => {
+                y = y.stored(out)?;
+                Some(extra.stored(out)?)
+            }
+            (extra, _) => extra,
+        };
         let last = y.clone();
         if let Some(extra) = &extra_exact {
             y = match self.kind {
@@ -345,7 +427,7 @@ impl Case for Layer {
                 _ => y.plus(extra)?,
             };
         }
-        if let Err(complaint) = y.check(&result, "result")? {
+        if let Err(complaint) = y.check(&result, out, "result")? {
             return Ok(Err(complaint));
         }
         if !self.gradients {
@@ -353,28 +435,32 @@ impl Case for Layer {
         }
 
         // And back.
-        let weights = Operand::new(&View::dense(result.dims()), values, rng, false, device)?;
+        let weights = Operand::new(&View::dense(result.dims(), out), values, rng, false, device)?;
         let gradients = (&result * &weights.tensor)?.sum_all()?.backward()?;
         let mut gradient = weights.exact()?;
         if let (Some(extra), Some(exact)) = (&extra, &extra_exact) {
             let of_extra = match self.kind {
-                Kind::Gate(_) => gradient.times(&last)?,
+                Kind::Gate(_) => gradient.times(&last)?.stored(out)?,
                 _ => gradient.clone(),
             };
-            let of_extra = of_extra.sum_to(extra.view.dims())?;
+            let dtype = extra.view.dtype();
+            let of_extra = of_extra.stored(dtype)?.sum_to(extra.view.dims(), dtype)?;
             if let Err(complaint) = extra.check_gradient(&gradients, &of_extra, "residual or gate")? {
                 return Ok(Err(complaint));
             }
             if matches!(self.kind, Kind::Gate(_)) {
-                gradient = gradient.times(exact)?;
+                gradient = gradient.times(exact)?.stored(out)?;
             }
         }
         let mut checks = Vec::new();
         let of_x = match &up {
             Some((gate, up)) => {
                 let gated = made[2].backward(&steps[2], &gradient, precision, &mut checks, 2)?;
-                let through_up = made[1].backward(&steps[1], &gated.times(gate)?, precision, &mut checks, 1)?;
-                let through_gate = made[0].backward(&steps[0], &gated.times(up)?, precision, &mut checks, 0)?;
+                let factors = self.factors();
+                let of_up = gated.times(gate)?.stored(factors)?;
+                let through_up = made[1].backward(&steps[1], &of_up, precision, &mut checks, 1)?;
+                let of_gate = gated.times(up)?.stored(factors)?;
+                let through_gate = made[0].backward(&steps[0], &of_gate, precision, &mut checks, 0)?;
                 through_up.plus(&through_gate)?
             }
             None => {
@@ -411,7 +497,12 @@ fn check_weights(made: &[Made], gradients: &GradStore, checks: &[(&'static str, 
 
 impl Layer {
     fn forward(&self, x: &Tensor, made: &[Made], extra: Option<&Tensor>, gemm: &Gemm) -> Result<Tensor> {
-        let layers: Vec<Linear> = made.iter().map(|made| made.layer(gemm)).collect();
+        let gemm_of = |i: usize| match self.out {
+            Some(out) if i + 1 == made.len() => gemm.clone().out_dtype(out),
+            _ => gemm.clone(),
+        };
+        let layers = made.iter().enumerate().map(|(i, made)| made.layer(gemm_of(i)));
+        let layers: Vec<Linear> = layers.collect();
         match (&self.kind, &layers[..]) {
             (Kind::Mlp, _) => {
                 let mlp = Mlp::from_layers(layers);

@@ -40,7 +40,6 @@ enum Operation {
 pub struct Move {
     operation: Operation,
     x: View,
-    dtype: DType,
     gradient: bool,
     numbers: Seed,
 }
@@ -66,8 +65,7 @@ impl Move {
         let dtype = one_of(rng, dtypes);
         Move {
             operation,
-            x: View::draw(rng, &dims),
-            dtype,
+            x: View::draw(rng, &dims, dtype),
             gradient: dtype == DType::F32 && rng.random(),
             numbers: Seed(rng.random_range(0..1 << 16)),
         }
@@ -147,11 +145,12 @@ impl Case for Move {
 
     fn check(&self, device: &Device) -> Verdict {
         let rng = &mut SmallRng::seed_from_u64(self.numbers.0);
-        let (len, size) = (self.x.len(), self.dtype.size_in_bytes());
+        let (len, dtype) = (self.x.len(), self.x.dtype());
+        let size = dtype.size_in_bytes();
         // Any bits at all, those of NaN included; but small numbers where candle adds gradients up.
         let mut bytes = vec![0; len * size];
         rng.fill_bytes(&mut bytes);
-        let storage = Tensor::from_raw_buffer(&bytes, self.dtype, &[len], device)?;
+        let storage = Tensor::from_raw_buffer(&bytes, dtype, &[len], device)?;
         let patterns: Vec<u64> = bytes
             .chunks_exact(size)
             .map(|bytes| bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte)))
@@ -167,7 +166,7 @@ impl Case for Move {
         let x = self.x.of(storage)?;
         let y = self.run(&x)?;
         let dims: Vec<usize> = order.iter().map(|&dim| self.x.dims()[dim]).collect();
-        if y.dims() != dims || y.dtype() != self.dtype || !y.is_contiguous() {
+        if y.dims() != dims || y.dtype() != dtype || !y.is_contiguous() {
             return Ok(Err(format!(
                 "the result is {:?} of shape {:?} and strides {:?}, not {dims:?}",
                 y.dtype(),
@@ -176,7 +175,7 @@ impl Case for Move {
             )));
         }
         // Numbers of the result's elements in the order of x, from which both ways can be read.
-        let moved = View::dense(self.x.dims());
+        let moved = View::dense(self.x.dims(), DType::U32);
         let numbers = Tensor::from_iter(0..moved.elements() as u32, &Device::Cpu)?.reshape(self.x.dims())?;
         let from: Vec<u32> = numbers.permute(order)?.flatten_all()?.to_vec1()?;
         let places = self.x.places();

@@ -1,7 +1,7 @@
 //! Operands: a view, its numbers, and the tensor on the device under test.
 
 use crate::draw::Values;
-use crate::expected::Expected;
+use crate::expected::{rounded, Expected};
 use crate::view::View;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use rand::rngs::SmallRng;
@@ -14,7 +14,7 @@ pub struct Operand {
     variable: Option<Var>,
     /// The view on the device.
     pub tensor: Tensor,
-    /// Its numbers in the order of its dimensions.
+    /// Its numbers in the order of its dimensions, as its type has them.
     pub numbers: Vec<f32>,
     values: Values,
 }
@@ -37,21 +37,26 @@ impl Operand {
         let places = view.places();
         let mut storage = vec![f32::NAN; view.len()];
         for &place in &places {
-            storage[place] = map(values.number(rng));
+            storage[place] = map(values.number(view.dtype(), rng));
         }
         Operand::with_storage(view, values, storage, variable, device)
     }
 
-    /// A view of these numbers.
+    /// A view of these numbers, rounded to its type.
     pub fn with_storage(
         view: &View,
         values: Values,
-        storage: Vec<f32>,
+        mut storage: Vec<f32>,
         variable: bool,
         device: &Device,
     ) -> Result<Self> {
+        for number in &mut storage {
+            *number = rounded(view.dtype(), *number);
+        }
         let numbers = view.places().into_iter().map(|place| storage[place]).collect();
-        let storage = Tensor::from_vec(storage, view.len(), device)?;
+        let storage = Tensor::from_vec(storage, view.len(), &Device::Cpu)?
+            .to_dtype(view.dtype())?
+            .to_device(device)?;
         let variable = if variable {
             Some(Var::from_tensor(&storage)?)
         } else {
@@ -76,7 +81,8 @@ impl Operand {
         Expected::exact(numbers.to_dtype(DType::F64)?, self.values == Values::Whole)
     }
 
-    /// Whether the gradient that `gradients` holds for the storage is that of the view, `expected`, and 0 beside it.
+    /// Whether the gradient that `gradients` holds for the storage is that of the view, `expected`, in the type of both, and 0
+    /// beside it.
     pub fn check_gradient(
         &self,
         gradients: &candle_core::backprop::GradStore,
@@ -86,8 +92,10 @@ impl Operand {
         let Some(gradient) = gradients.get(&self.storage) else {
             return Ok(Err(format!("{what}: there is no gradient")));
         };
-        let expected = expected.in_storage(&self.view.places(), self.view.len())?;
-        expected.check(gradient, &format!("{what}, gradient of the whole storage"))
+        let dtype = self.view.dtype();
+        let expected = expected.stored(dtype)?;
+        let expected = expected.in_storage(&self.view.places(), self.view.len(), dtype)?;
+        expected.check(gradient, dtype, &format!("{what}, gradient of the whole storage"))
     }
 
     pub fn is_variable(&self) -> bool {

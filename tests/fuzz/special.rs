@@ -9,7 +9,7 @@ use crate::expected::{same_terms_error, sum_error};
 use crate::harness::{index_of, Case, Verdict};
 use crate::operand::Operand;
 use crate::view::View;
-use candle_core::{Device, Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_sgemm::{Gemm, Linear, Precision};
 use rand::rngs::{SmallRng, StdRng};
 use rand::{Rng, SeedableRng};
@@ -98,16 +98,16 @@ impl Special {
         let m = draw::side(rng, (work / k as f64) as usize);
         let n = draw::side(rng, (work / (m * k) as f64) as usize);
         let dims = |rows, cols| [&batch[..], &[rows, cols]].concat();
-        let a = View::draw(rng, &dims(m, k));
+        let a = View::draw(rng, &dims(m, k), DType::F32);
         let b = match layer {
-            true => View::draw(rng, &[k, n]),
+            true => View::draw(rng, &[k, n], DType::F32),
             false => {
                 let dims = draw::broadcastable(rng, &dims(k, n), 2);
-                View::draw(rng, &dims)
+                View::draw(rng, &dims, DType::F32)
             }
         };
-        let c = one_in(rng, 3).then(|| View::draw(rng, &dims(m, n)));
-        let bias = (layer && rng.random()).then(|| View::draw(rng, &[n]));
+        let c = one_in(rng, 3).then(|| View::draw(rng, &dims(m, n), DType::F32));
+        let bias = (layer && rng.random()).then(|| View::draw(rng, &[n], DType::F32));
         let places = [Place::A, Place::A, Place::B, Place::B, Place::C, Place::Bias];
         let plants = (0..rng.random_range(1..=4)).map(|_| Plant {
             place: one_of(rng, &places),
@@ -139,7 +139,7 @@ impl Special {
         let mut storage = vec![f32::NAN; view.len()];
         let scale = if place == Place::A { 2f64.powi(self.scale) } else { 1.0 };
         for &at in &places {
-            storage[at] = (f64::from(Values::Uniform.number(rng)) * scale) as f32;
+            storage[at] = (f64::from(Values::Uniform.number(DType::F32, rng)) * scale) as f32;
         }
         for plant in self.plants.iter().filter(|plant| plant.place == place) {
             storage[places[plant.index % places.len()]] = plant.number;

@@ -1,7 +1,7 @@
 //! Views: tensors that lie anyhow in a larger piece of memory, as plain data.
 
 use crate::draw::{one_in, MOST_ELEMENTS};
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::Rng;
@@ -44,12 +44,18 @@ pub struct View {
     stored: Vec<Stored>,
     /// Elements before all of it.
     lead: usize,
+    dtype: DType,
 }
 
-/// Dimensions and strides are all that a reader needs to make the same tensor.
+/// Elements of this type in 16 bytes.
+fn vector(dtype: DType) -> usize {
+    16 / dtype.size_in_bytes()
+}
+
+/// Type, dimensions and strides are all that a reader needs to make the same tensor.
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} with strides {:?}", self.dims, self.strides())?;
+        write!(f, "{:?} {:?} with strides {:?}", self.dtype, self.dims, self.strides())?;
         match self.start() {
             0 => Ok(()),
             start => write!(f, " from element {start}"),
@@ -59,24 +65,24 @@ impl fmt::Debug for View {
 
 impl View {
     /// A tensor that fills its storage.
-    pub fn dense(dims: &[usize]) -> Self {
+    pub fn dense(dims: &[usize], dtype: DType) -> Self {
         View {
             dims: dims.to_vec(),
             order: (0..dims.len()).collect(),
             stored: vec![Stored::DENSE; dims.len()],
             lead: 0,
+            dtype,
         }
     }
 
     /// Any view of these dimensions.
-    pub fn draw(rng: &mut StdRng, dims: &[usize]) -> Self {
-        /// Elements of 4 bytes in 16.
-        const VECTOR: usize = 4;
+    pub fn draw(rng: &mut StdRng, dims: &[usize], dtype: DType) -> Self {
         /// Candle's tensors have no more; a dimension that is stepped over is two for a while.
         const MOST_DIMENSIONS: usize = 8;
         let rank = dims.len();
+        let vector = vector(dtype);
         let mut dimensions = rank;
-        let mut view = View::dense(dims);
+        let mut view = View::dense(dims, dtype);
         if one_in(rng, 4) {
             return view;
         }
@@ -88,8 +94,8 @@ impl View {
         }
         for (stored, &dim) in view.stored.iter_mut().zip(dims) {
             if one_in(rng, 5) {
-                stored.before = rng.random_range(0..VECTOR);
-                stored.after = rng.random_range(0..VECTOR);
+                stored.before = rng.random_range(0..vector);
+                stored.after = rng.random_range(0..vector);
             }
             if one_in(rng, 12) && dimensions < MOST_DIMENSIONS {
                 stored.step = rng.random_range(2..=3);
@@ -100,20 +106,29 @@ impl View {
         if let Some(&innermost) = view.order.last().filter(|_| rng.random()) {
             // Rows of every length modulo 16 bytes.
             let stored = &mut view.stored[innermost];
-            let remainder = rng.random_range(0..VECTOR);
-            stored.after = (0..VECTOR)
-                .find(|&after| Stored { after, ..*stored }.extent(dims[innermost]) % VECTOR == remainder)
+            let remainder = rng.random_range(0..vector);
+            stored.after = (0..vector)
+                .find(|&after| Stored { after, ..*stored }.extent(dims[innermost]) % vector == remainder)
                 .unwrap_or(0);
         }
         view.lead = if rng.random() {
-            rng.random_range(1..=2 * VECTOR)
+            rng.random_range(1..=2 * vector)
         } else {
             0
         };
         match view.len() > 2 * MOST_ELEMENTS {
-            true => View::dense(dims),
+            true => View::dense(dims, dtype),
             false => view,
         }
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The same view of elements of another type.
+    pub fn typed(&self, dtype: DType) -> Self {
+        View { dtype, ..self.clone() }
     }
 
     pub fn dims(&self) -> &[usize] {
@@ -127,14 +142,13 @@ impl View {
     /// The same view where dimension `i`, counted from the last, has another extent, and 1 stays 1. Row starts keep their
     /// alignment.
     pub fn resized(&self, from_last: usize, extent: usize) -> Self {
-        const VECTOR: usize = 4;
         let mut view = self.clone();
         let Some(i) = view.dims.len().checked_sub(from_last + 1) else {
             return view;
         };
         if view.dims[i] > 1 {
             if !view.stored[i].broadcast {
-                view.stored[i].after = (view.stored[i].after + view.dims[i] - extent) % VECTOR;
+                view.stored[i].after = (view.stored[i].after + view.dims[i] - extent) % vector(self.dtype);
             }
             view.dims[i] = extent;
         }
@@ -143,10 +157,10 @@ impl View {
 
     /// Simpler views of the same dimensions, the simplest first.
     pub fn simpler(&self) -> Vec<View> {
-        let mut simpler = vec![View::dense(&self.dims)];
+        let mut simpler = vec![View::dense(&self.dims, self.dtype)];
         simpler.push(View {
             order: self.order.clone(),
-            ..View::dense(&self.dims)
+            ..View::dense(&self.dims, self.dtype)
         });
         simpler.push(View {
             lead: 0,
@@ -237,16 +251,15 @@ impl View {
         self.dims[self.dims.len() - 1 - from_last]
     }
 
-    /// The largest power of two, up to 16, that is a divisor of where every line of elements of 4 bytes starts, in bytes.
+    /// The largest power of two, up to 16, that is a divisor of where every line of elements starts, in bytes.
     pub fn line_alignment(&self) -> usize {
-        const ELEMENT: usize = 4;
-        const VECTOR: usize = 4;
+        let vector = vector(self.dtype);
         let innermost = self.order.last().copied();
         let strides = self.strides();
         let outer = (0..self.dims.len()).filter(|&dim| Some(dim) != innermost && self.dims[dim] > 1);
         let starts = outer.map(|dim| strides[dim]).chain([self.start()]);
-        let bits = starts.fold(VECTOR, |bits, start| bits | (start % VECTOR));
-        ELEMENT << bits.trailing_zeros()
+        let bits = starts.fold(vector, |bits, start| bits | (start % vector));
+        self.dtype.size_in_bytes() << bits.trailing_zeros()
     }
 
     /// The dimension, counted from the last, whose elements are adjacent, if there is one with more than one element.
