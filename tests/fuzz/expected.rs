@@ -57,7 +57,7 @@ pub fn rounded(dtype: DType, x: f32) -> f32 {
 }
 
 /// What a tensor of this type holds of an FP32 number that may be this one: FP32 itself is not rounded once more.
-fn held(dtype: DType, x: f64) -> f64 {
+pub fn held(dtype: DType, x: f64) -> f64 {
     match dtype {
         DType::F32 => x,
         _ => f64::from(rounded(dtype, x as f32)),

@@ -1,11 +1,11 @@
 //! Infinities, NaN, zeros of both signs, subnormal and huge numbers among ordinary ones. A result is NaN or infinite where,
-//! and only where, FP32 arithmetic makes it so in any order of the sum; the rest keeps to the bound.
+//! and only where, FP32 arithmetic makes it so in any order of the sum, or rounding to its type; the rest keeps to the bound.
 //!
 //! Two things are left open. A sum whose terms come near the largest FP32 number may overflow or not, as the order of its
 //! additions has it. And tensor cores lose the last bits of numbers below 2^-112 (docs/precision.md).
 
 use crate::draw::{self, one_in, one_of, Seed, Values};
-use crate::expected::{same_terms_error, sum_error};
+use crate::expected::{held, precision_of, same_terms_error, sum_error};
 use crate::harness::{index_of, Case, Verdict};
 use crate::operand::Operand;
 use crate::view::View;
@@ -57,6 +57,8 @@ pub struct Special {
     layer: bool,
     alpha: f32,
     beta: f32,
+    /// The type of the result, where it is asked for.
+    out: Option<DType>,
     precision: Precision,
     /// All of A is scaled by this power of two.
     scale: i32,
@@ -98,16 +100,18 @@ impl Special {
         let m = draw::side(rng, (work / k as f64) as usize);
         let n = draw::side(rng, (work / (m * k) as f64) as usize);
         let dims = |rows, cols| [&batch[..], &[rows, cols]].concat();
-        let a = View::draw(rng, &dims(m, k), DType::F32);
+        let dtype = draw::factors(rng);
+        let (of_c, of_bias) = (draw::beside(rng, dtype), draw::beside(rng, dtype));
+        let a = View::draw(rng, &dims(m, k), dtype);
         let b = match layer {
-            true => View::draw(rng, &[k, n], DType::F32),
+            true => View::draw(rng, &[k, n], dtype),
             false => {
                 let dims = draw::broadcastable(rng, &dims(k, n), 2);
-                View::draw(rng, &dims, DType::F32)
+                View::draw(rng, &dims, dtype)
             }
         };
-        let c = one_in(rng, 3).then(|| View::draw(rng, &dims(m, n), DType::F32));
-        let bias = (layer && rng.random()).then(|| View::draw(rng, &[n], DType::F32));
+        let c = one_in(rng, 3).then(|| View::draw(rng, &dims(m, n), of_c));
+        let bias = (layer && rng.random()).then(|| View::draw(rng, &[n], of_bias));
         let places = [Place::A, Place::A, Place::B, Place::B, Place::C, Place::Bias];
         let plants = (0..rng.random_range(1..=4)).map(|_| Plant {
             place: one_of(rng, &places),
@@ -115,6 +119,11 @@ impl Special {
             number: special_number(rng),
         });
         let plants = plants.collect();
+        // Subnormal numbers, and large ones.
+        let scales = match dtype {
+            DType::F16 => [0, 0, 0, 0, -10, -17, -24, 6],
+            _ => [0, 0, 0, 0, -110, -125, -135, 100],
+        };
         Special {
             a,
             b,
@@ -127,11 +136,17 @@ impl Special {
                 one_of(rng, &[1.0, 1.0, -2.0, 0.5])
             },
             beta: if layer { 1.0 } else { one_of(rng, &[1.0, -0.5]) },
+            out: draw::result(rng, dtype),
             precision: one_of(rng, &Precision::ALL),
-            scale: one_of(rng, &[0, 0, 0, 0, -110, -125, -135, 100]),
+            scale: one_of(rng, &scales),
             plants,
             numbers: Seed(rng.random_range(0..1 << 16)),
         }
+    }
+
+    /// The type of A and B.
+    fn factors(&self) -> DType {
+        self.a.dtype()
     }
 
     fn operand(&self, view: &View, place: Place, rng: &mut SmallRng, device: &Device) -> Result<Operand> {
@@ -139,7 +154,7 @@ impl Special {
         let mut storage = vec![f32::NAN; view.len()];
         let scale = if place == Place::A { 2f64.powi(self.scale) } else { 1.0 };
         for &at in &places {
-            storage[at] = (f64::from(Values::Uniform.number(DType::F32, rng)) * scale) as f32;
+            storage[at] = (f64::from(Values::Uniform.number(view.dtype(), rng)) * scale) as f32;
         }
         for plant in self.plants.iter().filter(|plant| plant.place == place) {
             storage[places[plant.index % places.len()]] = plant.number;
@@ -148,7 +163,10 @@ impl Special {
     }
 
     fn run(&self, a: &Tensor, b: &Tensor, c: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
-        let gemm = Gemm::new().precision(self.precision);
+        let mut gemm = Gemm::new().precision(self.precision);
+        if let Some(out) = self.out {
+            gemm = gemm.out_dtype(out);
+        }
         if self.layer {
             let layer = Linear::new(b.t()?, bias.cloned()).with_gemm(gemm);
             return match c {
@@ -196,6 +214,17 @@ impl Case for Special {
             let mut case = same();
             case.plants.remove(i);
             smaller.push(case);
+        }
+        if self.factors() != DType::F32 {
+            let typed = |view: &View| view.typed(DType::F32);
+            smaller.push(Special {
+                a: typed(&self.a),
+                b: typed(&self.b),
+                c: self.c.as_ref().map(typed),
+                bias: self.bias.as_ref().map(typed),
+                out: None,
+                ..same()
+            });
         }
         let less = |size: usize| {
             let sizes = [1, size / 2, size - size / 8, size - 1];
@@ -253,6 +282,11 @@ impl Case for Special {
         let tensor = |operand: &Option<Operand>| operand.as_ref().map(|operand| operand.tensor.clone());
         let result = self.run(&a.tensor, &b.tensor, tensor(&c).as_ref(), tensor(&bias).as_ref())?;
         let dims = result.dims().to_vec();
+        let out = self.out.unwrap_or(self.factors());
+        if result.dtype() != out {
+            return Ok(Err(format!("the dtype is {:?}, not {out:?}", result.dtype())));
+        }
+        let result = result.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
         let got: Vec<f32> = result.flatten_all()?.to_vec1()?;
 
         let (m, n, k) = (self.a.dim(1), self.b.dim(0), self.a.dim(0));
@@ -263,10 +297,13 @@ impl Case for Special {
         b = (0..b.len())
             .map(|i| b[i / (n * k) * (n * k) + i % k * n + i / k % n])
             .collect();
-        let (lost_of_operands, lost_of_products) = match self.precision {
-            Precision::Fp32Strict => (0.0, 2.0 * SUBNORMAL),
-            Precision::Fp32 | Precision::Tf32 => (LOST_OF_OPERANDS, LOST_OF_PRODUCTS),
-            other => unimplemented!("{other}"),
+        let precision = precision_of(self.factors(), self.precision);
+        let (lost_of_operands, lost_of_products) = match (self.factors(), precision) {
+            // Tensor cores multiply these exactly, but may add up as if they were parts of FP32 numbers.
+            (DType::F16 | DType::BF16, _) => (0.0, LOST_OF_PRODUCTS),
+            (_, Precision::Fp32Strict) => (0.0, 2.0 * SUBNORMAL),
+            (_, Precision::Fp32 | Precision::Tf32) => (LOST_OF_OPERANDS, LOST_OF_PRODUCTS),
+            (_, other) => unimplemented!("{other}"),
         };
         for (i, &got) in got.iter().enumerate() {
             let (row, col) = (i / n, i % n);
@@ -285,8 +322,8 @@ impl Case for Special {
             let alpha = f64::from(self.alpha);
             let same = |numbers: &[f64]| numbers.iter().all(|&number| number == numbers[0]);
             let rounding = match same(row) && same(column) {
-                true => sum_error(self.precision, k) + same_terms_error(k),
-                false => sum_error(self.precision, k),
+                true => sum_error(precision, k) + same_terms_error(k),
+                false => sum_error(precision, k),
             };
             let bound = rounding * sum.magnitude + lost_of_operands * sum.operands + lost_of_products * k as f64;
             let mut all = Sum {
@@ -308,11 +345,11 @@ impl Case for Special {
             let right = match all.value {
                 wanted if wanted.is_nan() => value.is_nan(),
                 wanted if wanted.is_infinite() => value == wanted,
-                wanted => (value - wanted).abs() <= bound,
+                wanted => (held(out, wanted - bound)..=held(out, wanted + bound)).contains(&value),
             };
             if !right {
                 return Ok(Err(format!(
-                    "{:?} of {dims:?} is {got:e}, not {:e} (±{bound:.1e})",
+                    "{:?} of {dims:?} is {got:e}, not {:e} (±{bound:.1e}) in {out:?}",
                     index_of(i, &dims),
                     all.value
                 )));
