@@ -15,6 +15,8 @@ on_every_device!(
     products_are_summed_in_fp32_and_rounded_once,
     layers_fuse_what_follows_the_product,
     gradients_are_those_of_fp32_factors,
+    gradients_of_what_many_rows_share_are_summed_in_fp32,
+    slopes_of_gelu_are_finite_where_its_argument_is_large,
     specials_are_those_of_ieee,
     a_gated_mlp_is_that_of_its_products,
     what_does_not_fit_is_refused_with_its_types,
@@ -187,6 +189,42 @@ fn layers_fuse_what_follows_the_product(device: &Device) -> Result<()> {
                 &what,
             )?;
         }
+    }
+    Ok(())
+}
+
+/// A sum of ones in 16 bits would stay at 256 or 2048.
+fn gradients_of_what_many_rows_share_are_summed_in_fp32(device: &Device) -> Result<()> {
+    const ROWS: usize = 4096;
+    for dtype in [DType::F16, DType::BF16] {
+        let ones = |shape: &[usize]| Tensor::ones(shape, dtype, device);
+        for bias_dtype in [dtype, DType::F32] {
+            let bias = Var::ones(3, bias_dtype, device)?;
+            let layer = Linear::new(ones(&[3, 2])?, Some(bias.as_tensor().clone()));
+            let gradients = layer.forward(&ones(&[ROWS, 2])?)?.sum_all()?.backward()?;
+            let gradient = gradients.get(&bias).expect("a gradient").to_dtype(DType::F32)?;
+            assert_eq!(
+                gradient.to_vec1::<f32>()?,
+                [ROWS as f32; 3],
+                "{dtype:?}, {bias_dtype:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// In FP16 the square of 256 is infinite.
+fn slopes_of_gelu_are_finite_where_its_argument_is_large(device: &Device) -> Result<()> {
+    for dtype in [DType::F16, DType::BF16, DType::F32] {
+        let x = Var::from_tensor(&Tensor::new(&[[300f32], [-300.], [40000.]], device)?.to_dtype(dtype)?)?;
+        let layer = Linear::new(Tensor::ones((1, 1), dtype, device)?, None).with_activation(Activation::GeluTanh);
+        let gradients = layer.forward(&x)?.sum_all()?.backward()?;
+        let slopes = gradients
+            .get(&x)
+            .expect("a gradient")
+            .to_dtype(DType::F32)?
+            .flatten_all()?;
+        assert_eq!(slopes.to_vec1::<f32>()?, [1.0, 0.0, 1.0], "{dtype:?}");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Gradients of products are products.
 
 use super::layout::split;
-use candle_core::{Result, Shape, Tensor, D};
+use candle_core::{DType, Result, Shape, Tensor, D};
 
 /// Gradients of A and B, given that of `product(A, B)`, which is linear in both; `None` for an operand that no variable stands behind.
 pub(super) fn operand_gradients(
@@ -43,7 +43,8 @@ pub(super) fn operand_gradients(
     Ok((like(a_grad, dtypes.0)?, like(b_grad, dtypes.1)?))
 }
 
-/// The sum of a gradient over the dimensions along which its operand was broadcast.
+/// The sum of a gradient over the dimensions along which its operand was broadcast. That of 16-bit numbers is one of FP32: a sum of ones
+/// stays at 256 in BF16, at 2048 in FP16.
 pub(super) fn sum_to(grad: Tensor, shape: &Shape) -> Result<Tensor> {
     let missing = grad.rank() - shape.rank();
     let broadcast: Vec<usize> = (0..grad.rank())
@@ -52,6 +53,10 @@ pub(super) fn sum_to(grad: Tensor, shape: &Shape) -> Result<Tensor> {
     if broadcast.is_empty() {
         return Ok(grad);
     }
+    let grad = match grad.dtype() {
+        DType::F16 | DType::BF16 => grad.to_dtype(DType::F32)?,
+        _ => grad,
+    };
     grad.sum_keepdim(broadcast)?.reshape(shape)
 }
 
