@@ -364,9 +364,9 @@ impl Subject {
         const TRIES: usize = 50;
         match self {
             Subject::Product(spec) => {
-                let (plans, device, offset) = gemm::draw(rng, spec, target, work, deep)?;
-                let plan = plans[rng.random_range(0..plans.len())];
-                let case = gemm::Case::new(plan, target, device, offset, rng.next_u64());
+                let drawn = gemm::draw(rng, spec, target, work, deep, gemm::Variety::Tame)?;
+                let plan = drawn.plans[rng.random_range(0..drawn.plans.len())];
+                let case = gemm::Case::drawn(plan, target, &drawn, rng.next_u64());
                 Some(Case::Product(Box::new(case)))
             }
             Subject::Movement(kernel, instance) => (0..TRIES)

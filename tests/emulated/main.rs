@@ -148,11 +148,12 @@ fn products(target: Target) {
         let began = Instant::now();
         let mut ran = 0;
         for _ in 0..many {
-            let Some((plans, device, offset)) = gemm::draw(&mut rng, spec, target, MOST_WORK, false) else {
+            let Some(drawn) = gemm::draw(&mut rng, spec, target, MOST_WORK, false, gemm::Variety::Wild) else {
                 tally.complain(format!("{}: no problem suits it", spec.name));
                 break;
             };
             // k whole, one of the ways to cut it, and one that takes a second kernel.
+            let plans = &drawn.plans;
             let mut picks = vec![0];
             if plans.len() > 1 {
                 picks.push(rng.random_range(1..plans.len()));
@@ -160,7 +161,7 @@ fn products(target: Target) {
             let apart = plans.iter().enumerate().filter(|(_, plan)| plan.reduction().is_some());
             picks.extend(apart.map(|(at, _)| at).choose(&mut rng));
             for pick in picks {
-                let case = gemm::Case::new(plans[pick], target, device, offset, rng.next_u64());
+                let case = gemm::Case::drawn(plans[pick], target, &drawn, rng.next_u64());
                 let first = match case.check(Schedule::drawn(rng.next_u64())) {
                     Ok((d, report)) => {
                         tally.ran(report);
@@ -559,8 +560,9 @@ fn stages_that_change_between_sets_are_found() {
     let started = Instant::now();
     let mut rng = StdRng::seed_from_u64(1);
     for run in 0..200 {
-        let (plans, device, offset) = gemm::draw(&mut rng, spec, Target::Hopper, MOST_WORK, true).expect("a problem");
-        let mut case = gemm::Case::new(plans[0], Target::Hopper, device, offset, rng.next_u64());
+        let drawn =
+            gemm::draw(&mut rng, spec, Target::Hopper, MOST_WORK, true, gemm::Variety::Tame).expect("a problem");
+        let mut case = gemm::Case::drawn(drawn.plans[0], Target::Hopper, &drawn, rng.next_u64());
         case.more_shared = MORE_STAGES * ((64 + 64) * 128 + 16);
         match case.run(&module, Schedule::drawn(rng.next_u64())) {
             Err(gemm::Wrong::Found(finding)) => {

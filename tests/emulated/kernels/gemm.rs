@@ -47,6 +47,23 @@ impl From<Box<Finding>> for Wrong {
     }
 }
 
+/// What lies between rows and before operands: nobody reads it. Operands may have NaN of other bits.
+const GAP: f64 = f64::from_bits(0x7FF8_0000_0000_00A9);
+
+fn is_gap(x: f64) -> bool {
+    x.to_bits() == GAP.to_bits()
+}
+
+/// How far problems and numbers go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variety {
+    /// One alignment for all operands, a dense bias, ordinary numbers, and a C that counts: most runs then go through all of a kernel. For
+    /// broken kernels, whose runs have to be few.
+    Tame,
+    /// Whatever callers may pass.
+    Wild,
+}
+
 /// A plan with its data.
 pub struct Case {
     pub plan: Plan,
@@ -54,12 +71,14 @@ pub struct Case {
     pub device: DeviceInfo,
     alpha: f32,
     beta: f32,
-    offset: usize,
+    /// Elements from a multiple of 16 bytes to each operand's first one.
+    offsets: Operands<usize>,
     a: Vec<f64>,
     b: Vec<f64>,
     c: Option<Vec<f64>>,
     residual: Option<Vec<f64>>,
     bias: Option<Vec<f64>>,
+    bias_stride: usize,
     /// The weights of the norm of A's rows.
     norm: Option<Vec<f64>>,
     norm_epsilon: f32,
@@ -76,8 +95,8 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} ({:?}, seed {}, {:?})",
-            self.plan, self.target, self.seed, self.plan.problem
+            "{} ({:?}, seed {}, α {}, β {}, first elements at {:?}, bias with stride {}, {:?})",
+            self.plan, self.target, self.seed, self.alpha, self.beta, self.offsets, self.bias_stride, self.plan.problem
         )
     }
 }
@@ -90,7 +109,7 @@ fn reach(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize
     last as usize + 1
 }
 
-/// Random numbers where the layout reaches, NaN elsewhere.
+/// Random numbers where the layout reaches, gaps elsewhere.
 fn operand(
     rng: &mut StdRng,
     problem: &GemmProblem,
@@ -98,7 +117,7 @@ fn operand(
     [rows, cols]: [usize; 2],
     dtype: DType,
 ) -> Vec<f64> {
-    let mut data = vec![f64::NAN; reach(problem, layout, rows, cols)];
+    let mut data = vec![GAP; reach(problem, layout, rows, cols)];
     walk(problem, layout, rows, cols, |at| data[at] = number(rng, dtype));
     data
 }
@@ -115,7 +134,7 @@ pub fn number(rng: &mut StdRng, dtype: DType) -> f64 {
 
 fn bytes(data: &[f64], offset: usize, dtype: DType) -> Vec<u8> {
     let mut out = Vec::new();
-    for x in std::iter::repeat_n(&f64::NAN, offset).chain(data) {
+    for x in std::iter::repeat_n(&GAP, offset).chain(data) {
         match dtype {
             DType::F32 => out.extend_from_slice(&(*x as f32).to_le_bytes()),
             DType::F64 => out.extend_from_slice(&x.to_le_bytes()),
@@ -155,18 +174,41 @@ fn map(of: &candle_sgemm::gemm::launch::tensor_map::TensorMap) -> Param {
 }
 
 impl Case {
+    /// A case with every operand so many elements after a multiple of 16 bytes, and whose C counts, if there is one.
     pub fn new(plan: Plan, target: Target, device: DeviceInfo, offset: usize, seed: u64) -> Self {
+        Case::at(
+            plan,
+            target,
+            device,
+            Operands::default().map(|_: usize| offset),
+            Variety::Tame,
+            seed,
+        )
+    }
+
+    /// A case of one of the plans that were drawn.
+    pub fn drawn(plan: Plan, target: Target, drawn: &Drawn, seed: u64) -> Self {
+        Case::at(plan, target, drawn.device, drawn.offsets, drawn.variety, seed)
+    }
+
+    fn at(
+        plan: Plan,
+        target: Target,
+        device: DeviceInfo,
+        offsets: Operands<usize>,
+        variety: Variety,
+        seed: u64,
+    ) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         // A repacked operand has the same values.
         let problem = *plan.asked;
         let (m, n, k, types) = (problem.m, problem.n, problem.k, problem.types);
-        let plain = problem.epilogue.is_plain() && problem.epilogue.c.is_none();
-        let (alpha, beta) = if plain && rng.random_bool(0.5) {
-            (1.0, 0.0)
-        } else {
-            (-1.25, 0.75)
+        let (alpha, beta) = scalars(&mut rng, &problem, variety);
+        let bias_stride = match variety {
+            Variety::Tame => 1,
+            Variety::Wild => [0, 1, 1, 3][rng.random_range(0..4usize)],
         };
-        Case {
+        let mut case = Case {
             a: operand(&mut rng, &problem, &problem.a, [m, k], types.a),
             b: operand(&mut rng, &problem, &problem.b, [k, n], types.b),
             c: problem
@@ -177,10 +219,12 @@ impl Case {
                 .epilogue
                 .residual
                 .map(|layout| operand(&mut rng, &problem, &layout, [m, n], types.residual)),
-            bias: problem
-                .epilogue
-                .bias
-                .then(|| (0..n).map(|_| number(&mut rng, types.bias)).collect()),
+            bias: problem.epilogue.bias.then(|| {
+                let mut bias = vec![GAP; (n - 1) * bias_stride + 1];
+                (0..n).for_each(|col| bias[col * bias_stride] = number(&mut rng, types.bias));
+                bias
+            }),
+            bias_stride,
             norm: problem
                 .normed
                 .then(|| (0..k).map(|_| number(&mut rng, types.a)).collect()),
@@ -194,12 +238,42 @@ impl Case {
             device,
             alpha,
             beta,
-            offset,
+            offsets,
             seed,
             limit: u64::MAX,
             more_shared: 0,
             watch: ptx::watched(),
+        };
+        if variety == Variety::Wild {
+            case.forbid_what_counts_for_nothing(&mut rng);
         }
+        case
+    }
+
+    /// What a factor of zero multiplies is NaN.
+    fn forbid_what_counts_for_nothing(&mut self, rng: &mut StdRng) {
+        let in_place = self.adds_to_d();
+        if let (Some(c), true) = (&mut self.c, self.beta == 0.0) {
+            // Where C is D, places that nobody has written are still to be seen.
+            for x in c.iter_mut().filter(|x| !is_gap(**x)) {
+                *x = if in_place { GAP } else { f64::NAN };
+            }
+        }
+        if self.without_product() {
+            const MOST: usize = 4;
+            for _ in 0..rng.random_range(1..=MOST) {
+                let factor = if rng.random() { &mut self.a } else { &mut self.b };
+                let at = rng.random_range(0..factor.len());
+                if !is_gap(factor[at]) {
+                    factor[at] = [f64::NAN, f64::INFINITY][rng.random_range(0..2usize)];
+                }
+            }
+        }
+    }
+
+    /// Whether α is 0 in device memory: then NaN and infinities of A and B count for nothing.
+    fn without_product(&self) -> bool {
+        self.plan.asked.epilogue.device_scalars && self.alpha == 0.0
     }
 
     /// Whether C is D: what the product is added to is where it goes.
@@ -220,25 +294,25 @@ impl Case {
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let mut memory = Memory::new();
         // Nobody reads what lies between rows.
-        let upload = |memory: &mut Memory, data: &[f64], dtype: DType, usage: Use| {
+        let upload = |memory: &mut Memory, data: &[f64], offset: usize, dtype: DType, usage: Use| {
             let size = dtype.size() as u64;
-            let start = self.offset as u64 * size;
-            let base = memory.upload(&bytes(data, self.offset, dtype), usage);
-            for (at, _) in data.iter().enumerate().filter(|(_, x)| x.is_nan()) {
+            let start = offset as u64 * size;
+            let base = memory.upload(&bytes(data, offset, dtype), usage);
+            memory.forget(base, start as usize);
+            for (at, _) in data.iter().enumerate().filter(|(_, x)| is_gap(**x)) {
                 memory.forget(base + start + at as u64 * size, size as usize);
             }
             base + start
         };
-        let a = upload(&mut memory, &self.a, types.a, Use::Input);
-        let b = upload(&mut memory, &self.b, types.b, Use::Input);
-        let residual = self
-            .residual
-            .as_ref()
-            .map_or(0, |residual| upload(&mut memory, residual, types.residual, Use::Input));
-        let bias = self
-            .bias
-            .as_ref()
-            .map_or(0, |bias| memory.upload(&bytes(bias, 0, types.bias), Use::Input));
+        let offsets = &self.offsets;
+        let a = upload(&mut memory, &self.a, offsets.a, types.a, Use::Input);
+        let b = upload(&mut memory, &self.b, offsets.b, types.b, Use::Input);
+        let residual = self.residual.as_ref().map_or(0, |residual| {
+            upload(&mut memory, residual, offsets.residual, types.residual, Use::Input)
+        });
+        let bias = self.bias.as_ref().map_or(0, |bias| {
+            upload(&mut memory, bias, offsets.bias, types.bias, Use::Input)
+        });
         let norm = self
             .norm
             .as_ref()
@@ -251,14 +325,16 @@ impl Case {
         let (dtype, size) = (types.d, types.d.size() as u64);
         let (c, d) = match &self.c {
             Some(c) if self.adds_to_d() => {
-                let gaps = std::iter::repeat_n(&f64::NAN, d_len.saturating_sub(c.len()));
+                let gaps = std::iter::repeat_n(&GAP, d_len.saturating_sub(c.len()));
                 let both: Vec<f64> = c.iter().chain(gaps).copied().collect();
-                let both = upload(&mut memory, &both, dtype, Use::Any);
+                let both = upload(&mut memory, &both, offsets.d, dtype, Use::Any);
                 (both, both)
             }
             c => {
-                let c = c.as_ref().map_or(0, |c| upload(&mut memory, c, types.c, Use::Input));
-                let d = memory.reserve((self.offset + d_len) * size as usize) + self.offset as u64 * size;
+                let c = c
+                    .as_ref()
+                    .map_or(0, |c| upload(&mut memory, c, offsets.c, types.c, Use::Input));
+                let d = memory.reserve((offsets.d + d_len) * size as usize) + offsets.d as u64 * size;
                 (c, d)
             }
         };
@@ -275,7 +351,7 @@ impl Case {
                 bias,
                 residual,
             },
-            bias_stride: 1,
+            bias_stride: self.bias_stride as i64,
             alpha: scalars,
             beta: scalars + 4,
             norm,
@@ -392,7 +468,10 @@ impl Case {
         let problem = self.in_place();
         let (m, n) = (problem.m, problem.n);
         for batch in 0..problem.batch() {
-            let [sum, magnitude] = self.products(&problem, batch);
+            let [sum, magnitude] = match self.without_product() {
+                true => [vec![0.0; m * n], vec![0.0; m * n]],
+                false => self.products(&problem, batch),
+            };
             let at = |layout: &OperandLayout, row: usize, col: usize| place(&problem, layout, batch, row, col);
             for row in 0..m {
                 for place in 0..problem.result_columns() {
@@ -400,10 +479,12 @@ impl Case {
                         sum: sum[row * n + col],
                         magnitude: magnitude[row * n + col],
                         from_c: match (&problem.epilogue.c, &self.c) {
-                            (Some(layout), Some(c)) => f64::from(self.beta) * c[at(layout, row, col)],
+                            (Some(layout), Some(c)) if self.beta != 0.0 => {
+                                f64::from(self.beta) * c[at(layout, row, col)]
+                            }
                             _ => 0.0,
                         },
-                        bias: self.bias.as_ref().map_or(0.0, |bias| bias[col]),
+                        bias: self.bias.as_ref().map_or(0.0, |bias| bias[col * self.bias_stride]),
                         residual: match (&problem.epilogue.residual, &self.residual) {
                             (Some(layout), Some(residual)) => Some(residual[at(layout, row, col)]),
                             _ => None,
@@ -483,6 +564,27 @@ impl Case {
     }
 }
 
+/// α and β; α is 0 in device memory alone.
+fn scalars(rng: &mut StdRng, problem: &GemmProblem, variety: Variety) -> (f32, f32) {
+    let epilogue = &problem.epilogue;
+    if variety == Variety::Tame {
+        let plain = epilogue.is_plain() && epilogue.c.is_none();
+        return if plain && rng.random_bool(0.5) {
+            (1.0, 0.0)
+        } else {
+            (-1.25, 0.75)
+        };
+    }
+    let mut one_of = |zero: bool, others: [f32; 3]| match rng.random_range(0..4) {
+        0 if zero => 0.0,
+        other => others[other % others.len()],
+    };
+    (
+        one_of(epilogue.device_scalars, [1.0, -1.25, -1.25]),
+        one_of(true, [0.75, 1.0, 0.75]),
+    )
+}
+
 const ACTIVATIONS: [Activation; 7] = [
     Activation::Identity,
     Activation::Relu,
@@ -529,8 +631,39 @@ fn layout(rng: &mut StdRng, rows: usize, cols: usize, along_rows: f64, aligned: 
     }
 }
 
-/// A problem that may suit a kernel.
-fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: bool) -> (GemmProblem, usize) {
+/// Which operands start on 16 bytes, rows of A, B and C included: mostly both factors, which kernels that copy vectors need, at times
+/// one of them, and the others as they come.
+fn aligned_operands(rng: &mut StdRng, variety: Variety) -> Operands<bool> {
+    if variety == Variety::Tame {
+        let all = rng.random_bool(0.75);
+        return Operands::default().map(|_: bool| all);
+    }
+    let [a, b] = match rng.random_range(0..20) {
+        0..=12 => [true, true],
+        13..=14 => [true, false],
+        15..=16 => [false, true],
+        _ => [false, false],
+    };
+    const OTHERS: f64 = 0.8;
+    let mut other = || rng.random_bool(OTHERS);
+    Operands {
+        a,
+        b,
+        c: other(),
+        d: other(),
+        bias: other(),
+        residual: other(),
+    }
+}
+
+/// A problem that may suit a kernel, and elements from a multiple of 16 bytes to each operand's first one.
+fn draw_problem(
+    rng: &mut StdRng,
+    spec: &KernelSpec,
+    most_work: usize,
+    deep: bool,
+    variety: Variety,
+) -> (GemmProblem, Operands<usize>) {
     let tile = &spec.tile;
     let (bm, bn, bk) = (
         tile.bm.max(1) as usize,
@@ -601,12 +734,22 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         n = n.next_multiple_of(2);
     }
     let columns = if gates { n / 2 } else { n };
-    let aligned = rng.random_bool(0.75);
-    let chance = f64::from(u8::from(aligned));
-    let offset = if aligned { 0 } else { rng.random_range(0..4usize) };
+    let aligned = aligned_operands(rng, variety);
+    let chance = aligned.map(|aligned| f64::from(u8::from(aligned)));
+    let mut offset = |aligned, most| if aligned { 0 } else { rng.random_range(0..most) };
+    let mut offsets = match variety {
+        Variety::Tame => {
+            let all = offset(aligned.a, 4);
+            Operands {
+                bias: 0,
+                ..Operands::default().map(|_: usize| all)
+            }
+        }
+        Variety::Wild => aligned.map(|aligned| offset(aligned, WHOLE_VECTORS)),
+    };
     let spread = if rng.random_bool(0.1) { 0.5 } else { 0.0 };
-    let a = layout(rng, m, k, 0.5, chance, spread);
-    let b = layout(rng, k, n, 0.5, chance, spread);
+    let a = layout(rng, m, k, 0.5, chance.a, spread);
+    let b = layout(rng, k, n, 0.5, chance.b, spread);
     let mut problem = GemmProblem::new(m, n, k, a, b);
     problem.types = ElementTypes::all_of(spec.dtype);
     if spec.dtype.is_16_bit() {
@@ -635,7 +778,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
     problem.d = layout(rng, m, columns, 1.0, 0.5, 0.0);
     (problem.normed, problem.epilogue.gated) = (norms, gates);
     if rng.random_bool(0.3) {
-        problem.epilogue.c = Some(layout(rng, m, n, 1.0, chance, 0.0));
+        problem.epilogue.c = Some(layout(rng, m, n, 1.0, chance.c, 0.0));
     }
     if spec.epilogue == EpilogueSupport::Fused && rng.random_bool(0.5) {
         problem.epilogue.bias = rng.random_bool(0.7);
@@ -648,6 +791,9 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
         }
         problem.epilogue.device_scalars = rng.random_bool(0.2);
     }
+    if spec.epilogue == EpilogueSupport::Fused && variety == Variety::Wild {
+        problem.epilogue.device_scalars = rng.random_bool(0.2);
+    }
     if !apart && rng.random_bool(0.3) && padded * k * 4 <= 2 * most_work {
         let dims: [usize; MAX_BATCH_DIMS] = match rng.random_range(0..3) {
             0 => [1, 1, 1, 3],
@@ -655,7 +801,7 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
             _ => [1, 2, 1, 2],
         };
         problem.batch_dims = dims;
-        let mut dense = |layout: &mut OperandLayout, rows: usize, cols: usize, may_repeat: bool| {
+        let mut dense = |layout: &mut OperandLayout, rows: usize, cols: usize, aligned: bool, may_repeat: bool| {
             let one = ((rows - 1) as i64 * layout.row_stride + (cols - 1) as i64 * layout.col_stride + 1) as usize;
             // Elsewhere a matrix starts where the one before it ends, on any element.
             let mut stride = match aligned {
@@ -671,38 +817,50 @@ fn draw_problem(rng: &mut StdRng, spec: &KernelSpec, most_work: usize, deep: boo
             }
             layout.batch_strides = strides;
         };
-        dense(&mut problem.a, m, k, true);
-        dense(&mut problem.b, k, n, true);
-        dense(&mut problem.d, m, n, false);
+        dense(&mut problem.a, m, k, aligned.a, true);
+        dense(&mut problem.b, k, n, aligned.b, true);
+        dense(&mut problem.d, m, n, aligned.d, false);
         if let Some(c) = &mut problem.epilogue.c {
-            dense(c, m, n, true);
+            dense(c, m, n, aligned.c, true);
         }
         if let Some(residual) = &mut problem.epilogue.residual {
-            dense(residual, m, n, true);
+            dense(residual, m, n, aligned.residual, true);
         }
     }
     if gates {
         (problem.epilogue.c, problem.epilogue.residual) = (None, None);
     }
-    let bytes = offset * spec.dtype.size();
-    let align = if bytes.is_multiple_of(16) {
-        16
-    } else {
-        spec.dtype.size() as u32
-    };
-    let set = |layout: &mut OperandLayout| *layout = layout.with_align(align);
-    set(&mut problem.a);
-    set(&mut problem.b);
-    set(&mut problem.d);
-    problem.epilogue.c.iter_mut().for_each(set);
-    problem.epilogue.residual.iter_mut().for_each(set);
+    // Addresses are as aligned as planners find them.
+    let align = offsets.zip(problem.types).map(|(offset, dtype)| {
+        const MOST: usize = 16;
+        1 << ((offset * dtype.size()) | MOST).trailing_zeros()
+    });
+    let set = |layout: &mut OperandLayout, align: u32| *layout = layout.with_align(align);
+    set(&mut problem.a, align.a);
+    set(&mut problem.b, align.b);
+    set(&mut problem.d, align.d);
+    problem.epilogue.c.iter_mut().for_each(|layout| set(layout, align.c));
+    problem
+        .epilogue
+        .residual
+        .iter_mut()
+        .for_each(|layout| set(layout, align.residual));
     // C is often D, and then a tile must not read what another one stores. Drawn apart: all else is drawn as if it never were.
     const IN_PLACE: f64 = 0.4;
     if problem.epilogue.c.is_some() && rng.clone().random_bool(IN_PLACE) {
         problem.epilogue.c = Some(problem.d);
         problem.types.c = problem.types.d;
+        offsets.c = offsets.d;
     }
-    (problem, offset)
+    (problem, offsets)
+}
+
+/// Plans of one problem, the device that they are for, and elements from a multiple of 16 bytes to each operand's first one.
+pub struct Drawn {
+    pub plans: Vec<Plan>,
+    pub device: DeviceInfo,
+    offsets: Operands<usize>,
+    variety: Variety,
 }
 
 /// Plans of one problem that this kernel takes, with each way to cut k. `deep`: one tile and so much k, or so many tiles, that
@@ -713,7 +871,8 @@ pub fn draw(
     target: Target,
     most_work: usize,
     deep: bool,
-) -> Option<(Vec<Plan>, DeviceInfo, usize)> {
+    variety: Variety,
+) -> Option<Drawn> {
     const TRIES: usize = 400;
     const REPACKED: f64 = 0.3;
     // So many multiply-adds of wgmma take no longer here than one by a thread, and the tiles of these kernels are large: with less, no
@@ -728,7 +887,7 @@ pub fn draw(
             sm_count: [1, 2, 3, 4, 8][rng.random_range(0..if deep { 2 } else { 5usize })],
             ..target.device()
         };
-        let (problem, offset) = draw_problem(rng, spec, most_work, deep);
+        let (problem, offsets) = draw_problem(rng, spec, most_work, deep, variety);
         let Ok(folded) = problem.folded() else {
             continue;
         };
@@ -740,7 +899,12 @@ pub fn draw(
                 .filter(|plan| plan.kernel.name == spec.name && plan.is_repacked())
                 .collect();
             if !plans.is_empty() {
-                return Some((plans, device, offset));
+                return Some(Drawn {
+                    plans,
+                    device,
+                    offsets,
+                    variety,
+                });
             }
         }
         let Ok(plan) = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)) else {
@@ -751,7 +915,12 @@ pub fn draw(
             plans.truncate(1);
         }
         if !plans.is_empty() {
-            return Some((plans, device, offset));
+            return Some(Drawn {
+                plans,
+                device,
+                offsets,
+                variety,
+            });
         }
     }
     None
