@@ -132,6 +132,16 @@ pub fn number(rng: &mut StdRng, dtype: DType) -> f64 {
     }
 }
 
+/// The largest number of this type.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => f16::MAX.to_f64(),
+        DType::BF16 => bf16::MAX.to_f64(),
+        DType::F64 => f64::MAX,
+        _ => f32::MAX.into(),
+    }
+}
+
 fn bytes(data: &[f64], offset: usize, dtype: DType) -> Vec<u8> {
     let mut out = Vec::new();
     for x in std::iter::repeat_n(&GAP, offset).chain(data) {
@@ -246,8 +256,40 @@ impl Case {
         };
         if variety == Variety::Wild {
             case.forbid_what_counts_for_nothing(&mut rng);
+            const SPECIAL: f64 = 0.15;
+            if !case.without_product() && rng.random_bool(SPECIAL) {
+                case.plant_specials(&mut rng);
+            }
         }
         case
+    }
+
+    /// Infinities, NaN, zeros and the largest numbers, among elements of A and B: one or two, as often as not at the ends of lines, where
+    /// what is read beyond a line may meet the zeros that fill up the other operand.
+    fn plant_specials(&mut self, rng: &mut StdRng) {
+        let problem = *self.plan.asked;
+        let dtype = problem.types.a;
+        for _ in 0..rng.random_range(1..=2) {
+            let number = match rng.random_range(0..8) {
+                0..=2 => f64::INFINITY,
+                3..=4 => f64::NAN,
+                5 => 0.0,
+                _ => largest(dtype),
+            };
+            let number = if rng.random() { number } else { -number };
+            let (data, layout, [rows, cols]) = match rng.random() {
+                true => (&mut self.a, &problem.a, [problem.m, problem.k]),
+                false => (&mut self.b, &problem.b, [problem.k, problem.n]),
+            };
+            let mut along = |size: usize| match rng.random_range(0..6) {
+                0 => 0,
+                1 => size - 1,
+                2 => rng.random_range(0..size.min(WHOLE_VECTORS)),
+                _ => rng.random_range(0..size),
+            };
+            let (row, col) = (along(rows), along(cols));
+            data[place(&problem, layout, rng.random_range(0..problem.batch()), row, col)] = number;
+        }
     }
 
     /// What a factor of zero multiplies is NaN.
@@ -463,10 +505,17 @@ impl Case {
         Ok((out, report))
     }
 
-    /// The first element that is further from the FP64 result than rounding explains.
+    /// The first element that is further from the FP64 result than rounding explains, or that is not the infinity or NaN that it has to be.
+    /// Those are not judged that may overflow or not, as the order of additions has it, nor what activations and gates make of infinities
+    /// and NaN.
     pub fn complaint(&self, d: &[f64]) -> Option<String> {
         let problem = self.in_place();
         let (m, n) = (problem.m, problem.n);
+        const NEAR_OVERFLOW: f64 = 0.9;
+        let sums = match problem.types.a {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        };
         for batch in 0..problem.batch() {
             let [sum, magnitude] = match self.without_product() {
                 true => [vec![0.0; m * n], vec![0.0; m * n]],
@@ -491,13 +540,28 @@ impl Case {
                         },
                     };
                     let alpha = f64::from(self.alpha);
-                    let (value, bound) = match problem.epilogue.gated {
-                        true => gated_element(&problem, alpha, [&terms(2 * place), &terms(2 * place + 1)]),
-                        false => element(&problem, alpha, &terms(place)),
+                    let epilogue = &problem.epilogue;
+                    let pair = [2 * place, 2 * place + 1].map(|col| if epilogue.gated { col } else { place });
+                    let pair = pair.map(terms);
+                    let overflows = |terms: &Terms| {
+                        !terms.sum.is_nan() && terms.magnitude * alpha.abs().max(1.0) > NEAR_OVERFLOW * largest(sums)
+                    };
+                    let finite = pair.iter().all(|terms| terms.sum.is_finite());
+                    let plain = epilogue.activation == Activation::Identity && !epilogue.gated;
+                    if pair.iter().any(overflows) || !(finite || plain) {
+                        continue;
+                    }
+                    let (value, bound) = match epilogue.gated {
+                        true => gated_element(&problem, alpha, [&pair[0], &pair[1]]),
+                        false => element(&problem, alpha, &pair[0]),
                     };
                     let got = d[at(&problem.d, row, place)];
-                    let off = (got - value).abs();
-                    if off.is_nan() || off > bound {
+                    let right = match finite {
+                        true if value.abs() + bound > NEAR_OVERFLOW * largest(problem.types.d) => continue,
+                        true => (got - value).abs() <= bound,
+                        false => got == value || (got.is_nan() && value.is_nan()),
+                    };
+                    if !right {
                         return Some(format!(
                             "D({row}, {place}) of matrix {batch} is {got}, not {value} (±{bound:e})"
                         ));
@@ -508,7 +572,8 @@ impl Case {
         None
     }
 
-    /// Σ a·b and Σ |a||b| of one matrix of the batch.
+    /// Σ a·b and Σ |a||b| of one matrix of the batch; the second of products that are finite, and infinite where finite numbers have one that
+    /// is not.
     fn products(&self, problem: &GemmProblem, batch: usize) -> [Vec<f64>; 2] {
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let dense = |data: &[f64], layout: &OperandLayout, rows: usize, cols: usize| -> Vec<f64> {
@@ -518,12 +583,28 @@ impl Case {
                 .collect()
         };
         let (mut a, b) = (dense(&self.a, &problem.a, m, k), dense(&self.b, &problem.b, k, n));
+        /// No ordinary number is as large.
+        const LARGE: f64 = 1e3;
+        /// The square of a larger one may be infinite in FP32.
+        const SQUARED: f64 = 1e18;
+        let is_special = |x: &f64| x.is_nan() || x.abs() >= LARGE;
+        let special_rows: Vec<bool> = a.chunks(k).map(|row| row.iter().any(is_special)).collect();
+        let mut special_cols = vec![false; n];
+        for row in b.chunks(n) {
+            for (special, x) in special_cols.iter_mut().zip(row) {
+                *special |= is_special(x);
+            }
+        }
+        let may_overflow: Vec<bool> = a
+            .chunks(k)
+            .map(|row| problem.normed && row.iter().any(|x| x.is_finite() && x.abs() > SQUARED))
+            .collect();
         if let Some(norm) = &self.norm {
             let rows = a.chunks(k).map(|row| normed(row, norm, self.norm_epsilon.into()));
             a = rows.flatten().collect();
         }
         let absolute = |x: &[f64]| x.iter().map(|x| x.abs()).collect::<Vec<_>>();
-        [(a.clone(), b.clone()), (absolute(&a), absolute(&b))].map(|(a, b)| {
+        let [mut sum, mut magnitude] = [(a.clone(), b.clone()), (absolute(&a), absolute(&b))].map(|(a, b)| {
             let mut d = vec![0.0; m * n];
             // SAFETY: dense row-major matrices of these sizes.
             unsafe {
@@ -550,7 +631,25 @@ impl Case {
                 );
             }
             d
-        })
+        });
+        for (row, col) in (0..m).flat_map(|row| (0..n).map(move |col| (row, col))) {
+            if !special_rows[row] && !special_cols[col] {
+                continue;
+            }
+            let at = row * n + col;
+            (sum[at], magnitude[at]) = (0.0, 0.0);
+            for i in 0..k {
+                let (x, y) = (a[row * k + i], b[i * n + col]);
+                sum[at] += x * y;
+                if x.is_finite() && y.is_finite() {
+                    magnitude[at] += (x * y).abs();
+                }
+            }
+            if may_overflow[row] {
+                magnitude[at] = f64::INFINITY;
+            }
+        }
+        [sum, magnitude]
     }
 
     /// Runs the case and compares its result.
