@@ -221,6 +221,10 @@ mod cuda {
         if module.fatbin.exists() && module.log.exists() && fs::read_to_string(&key_file).is_ok_and(|old| old == key) {
             return Ok(());
         }
+        if let Some(log) = take_from_another_build(module, &key) {
+            warn(module, &log);
+            return keep_key(&key_file, &key);
+        }
         let output = Command::new(nvcc)
             .args(&options)
             .arg("-o")
@@ -236,12 +240,53 @@ mod cuda {
                 String::from_utf8_lossy(&output.stdout)
             ));
         }
+        warn(module, &log);
+        fs::write(&module.log, log.as_bytes())
+            .map_err(|error| format!("cannot write {}: {error}", module.log.display()))?;
+        keep_key(&key_file, &key)
+    }
+
+    fn warn(module: &Module, log: &str) {
         for line in log.lines().filter(|line| line.contains("warning")) {
             println!("cargo::warning={}: {line}", module.name);
         }
-        fs::write(&module.log, log.as_bytes())
-            .and_then(|()| fs::write(&key_file, key))
-            .map_err(|error| format!("cannot write beside {}: {error}", module.fatbin.display()))
+    }
+
+    /// The last of a module's files: who finds the key finds the others.
+    fn keep_key(file: &Path, key: &str) -> Result<(), String> {
+        fs::write(file, key).map_err(|error| format!("cannot write {}: {error}", file.display()))
+    }
+
+    /// Copies what another build of this package below the same target folder, of another profile or with other features, has compiled of
+    /// the same sources with the same options. Returns what the compiler said; `None` where there is no such build.
+    fn take_from_another_build(module: &Module, key: &str) -> Option<String> {
+        // …/target/PROFILE/build/PACKAGE-HASH/out
+        let out = module.fatbin.parent()?;
+        let target = out.ancestors().nth(4)?;
+        let package = format!("{}-", env::var("CARGO_PKG_NAME").ok()?);
+        let folders = |folder: &Path| {
+            fs::read_dir(folder)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.path())
+        };
+        let of_this_package = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(&package)
+        };
+        let profiles = folders(target).map(|profile| profile.join("build"));
+        let mut others = profiles.flat_map(|build| folders(&build)).filter(of_this_package);
+        others.find_map(|other| {
+            let there = |file: &Path| Some(other.join("out").join(file.file_name()?));
+            let same = fs::read_to_string(there(&module.fatbin.with_extension("key"))?).ok()? == key;
+            if !same {
+                return None;
+            }
+            fs::copy(there(&module.fatbin)?, &module.fatbin).ok()?;
+            fs::copy(there(&module.log)?, &module.log).ok()?;
+            fs::read_to_string(&module.log).ok()
+        })
     }
 
     /// The file that `src/modules.rs` includes.
