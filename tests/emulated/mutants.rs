@@ -107,12 +107,6 @@ const EQUIVALENT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "left out: bar.sync",
-        &["nobody reads the tiles of an earlier call any more", "accumulate<true>"],
-        "it is for a block's next tile, and blocks have one in grids of up to 65535 blocks",
-    ),
-    ("left out: bar.sync", &["ASYNC_PIPELINED("], "likewise"),
-    (
-        "left out: bar.sync",
         &["__syncthreads();", "TRANSPOSE_KERNELS(copy_02_shared, "],
         "each thread reads what it has written itself",
     ),

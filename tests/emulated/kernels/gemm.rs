@@ -24,6 +24,8 @@ use std::fmt;
 
 /// Elements behind D that must stay unwritten. Operands end where their allocations do.
 const PADDING: usize = 8;
+/// How often a launch of a rung has fewer blocks than tiles.
+const FEW_BLOCKS: f64 = 0.6;
 
 /// What went wrong: in the run or in its result.
 #[derive(Debug)]
@@ -432,6 +434,12 @@ impl Case {
         args.epoch = rng.next_u64() << 2;
         let mut launch = Launch::new(kernel.name, 1, kernel.threads).param(Param::Bytes(argument_bytes(&args)));
         launch.grid = plan.grid;
+        if kernel.grid == Grid::Tiles && rng.random_bool(FEW_BLOCKS) {
+            // As where tiles or matrices exceed what a grid may have: blocks go on with further ones.
+            for blocks in &mut launch.grid[1..] {
+                *blocks = rng.random_range(1..=2).min(*blocks);
+            }
+        }
         launch.cluster = [plan.cluster(), 1, 1];
         launch.dynamic_shared = kernel.dynamic_shared + self.more_shared;
         launch.early = kernel.supports_pdl() && self.target.starts_early();
