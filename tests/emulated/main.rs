@@ -557,7 +557,7 @@ fn stages_that_change_between_sets_are_found() {
     let kernel = mutants::Kernel::new(&text, NAME);
     let module = kernel.module();
     let spec = TABLE.iter().find(|spec| spec.name == NAME).expect("a row of the table");
-    let started = Instant::now();
+    let (started, began) = (Instant::now(), busy_seconds());
     let mut rng = StdRng::seed_from_u64(1);
     for run in 0..200 {
         let drawn =
@@ -573,6 +573,10 @@ fn stages_that_change_between_sets_are_found() {
                 assert!(
                     matches!(finding.kind, Kind::SharedRace | Kind::Uninitialised),
                     "a read of a stage whose round has not arrived, not {finding}"
+                );
+                assert!(
+                    busy_seconds() - began < 60.0,
+                    "processor time, beside whatever else runs"
                 );
                 return;
             }

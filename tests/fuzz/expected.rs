@@ -461,7 +461,7 @@ impl Expected {
     }
 
     /// Sums of `count` numbers that are rounded to this type as they are added up. Where they mostly have one sign the running sum
-    /// does not come back to 0, and each rounding may go the same way.
+    /// does not come back to 0, and each rounding to 16 bits may go the same way.
     fn summed(
         value: Tensor,
         error: Option<Tensor>,
@@ -474,7 +474,11 @@ impl Expected {
         if whole && error.is_none() && largest(magnitude)? < 2.0 / epsilon(dtype) {
             return Expected::exact(value, true);
         }
-        let (random, one_way) = (C0 * (count as f64).sqrt(), 0.5 * count as f64);
+        let random = C0 * (count as f64).sqrt();
+        let one_way = match dtype {
+            DType::F32 => 0.0,
+            _ => 0.5 * count as f64,
+        };
         let magnitudes: Vec<f64> = magnitude.flatten_all()?.to_vec1()?;
         let sums: Vec<f64> = value.flatten_all()?.to_vec1()?;
         let rounding = magnitudes.into_iter().zip(sums).map(|(magnitude, sum)| match dtype {

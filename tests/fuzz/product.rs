@@ -347,14 +347,14 @@ impl Case for Product {
                 let of_a = weights.product_over_batch(&b_exact.batched(batch)?.t()?, backward)?;
                 finished(of_a)?.reshaped(self.a.dims())?
             }
-            false => finished(weights.product(&b_exact.t()?, backward)?)?.sum_to(self.a.dims(), out)?,
+            false => finished(weights.product(&b_exact.t()?, backward)?)?.sum_to(self.a.dims(), DType::F32)?,
         };
         let of_b = match shared(&self.b) {
             true => {
                 let of_b = a_exact.batched(batch)?.t()?.product_over_batch(&weights, backward)?;
                 finished(of_b)?.reshaped(self.b.dims())?
             }
-            false => finished(a_exact.t()?.product(&weights, backward)?)?.sum_to(self.b.dims(), out)?,
+            false => finished(a_exact.t()?.product(&weights, backward)?)?.sum_to(self.b.dims(), DType::F32)?,
         };
         let mut checks: Vec<(&str, &Operand, Expected)> = vec![("A", &a, of_a), ("B", &b, of_b)];
         if let Some((added, c)) = read {
