@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 on_every_device!(
     products_are_summed_in_fp32_and_rounded_once,
     layers_fuse_what_follows_the_product,
+    silu_keeps_its_digits_far_below_zero,
     gradients_are_those_of_fp32_factors,
     gradients_of_what_many_rows_share_are_summed_in_fp32,
     slopes_of_gelu_are_finite_where_its_argument_is_large,
@@ -194,6 +195,40 @@ fn layers_fuse_what_follows_the_product(device: &Device) -> Result<()> {
 }
 
 /// A sum of ones in 16 bits would stay at 256 or 2048.
+/// σ(t) can be less than FP32's least normal number where t·σ(t) is one of BF16's.
+fn silu_keeps_its_digits_far_below_zero(device: &Device) -> Result<()> {
+    const SIDE: usize = 64;
+    const FARTHEST: f32 = 100.0;
+    let numbers = (0..SIDE * SIDE).map(|at| FARTHEST * (2.0 * at as f32 / (SIDE * SIDE) as f32 - 1.0));
+    let numbers = Tensor::from_iter(numbers, &Device::Cpu)?.reshape((SIDE, SIDE))?;
+    // Half of the least number of each type, and a twentieth more than half an ulp for what is not the last rounding.
+    for (dtype, least) in [(DType::F16, 2f64.powi(-25)), (DType::BF16, 2f64.powi(-134))] {
+        let (ulp, _) = rounding(dtype);
+        let x = numbers.to_dtype(dtype)?;
+        let identity = Tensor::eye(SIDE, dtype, &Device::Cpu)?.to_device(device)?;
+        let layer = Linear::new(identity, None).with_activation(Activation::Silu);
+        for (first, rows) in [(0, SIDE), (2, 1), (3, 5)] {
+            let x = x.narrow(0, first, rows)?;
+            let got = layer.forward(&x.to_device(device)?)?.to_device(&Device::Cpu)?;
+            let of = |t: Tensor| {
+                t.to_dtype(DType::F32)?
+                    .to_dtype(DType::F64)?
+                    .flatten_all()?
+                    .to_vec1::<f64>()
+            };
+            for (x, got) in of(x)?.into_iter().zip(of(got)?) {
+                let want = x / (1.0 + (-x).exp());
+                let error = (got - want).abs();
+                assert!(
+                    error <= 1.05 * ulp * want.abs() + least,
+                    "{dtype:?}: {got:e} of {x}, not {want:e}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 fn gradients_of_what_many_rows_share_are_summed_in_fp32(device: &Device) -> Result<()> {
     const ROWS: usize = 4096;
     for dtype in [DType::F16, DType::BF16] {

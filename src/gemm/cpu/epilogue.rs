@@ -44,7 +44,11 @@ fn activate(activation: Activation, row: &mut [f32]) {
             0.5 * x * (1.0 + (SQRT_TWO_OVER_PI * x * (1.0 + 0.044715 * x * x)).tanh())
         }),
         Activation::GeluErf => apply(row, |x| 0.5 * x * libm::erfcf(-x * std::f32::consts::FRAC_1_SQRT_2)),
-        Activation::Silu => apply(row, |x| x / (1.0 + (-x).exp())),
+        // e^(−|x|), which does not overflow: far below 0 the result is less than FP32's least number only where it has to be.
+        Activation::Silu => apply(row, |x| {
+            let e = (-x.abs()).exp();
+            x * if x < 0.0 { e } else { 1.0 } / (1.0 + e)
+        }),
         Activation::Tanh => apply(row, f32::tanh),
         Activation::Sigmoid => apply(row, |x| 1.0 / (1.0 + (-x).exp())),
     }
