@@ -165,14 +165,17 @@ impl Work {
         let of_one = self.blocks as f64 / slots(1) as f64;
         let flowing = (of_one * beside_others + shared.tail * (alone - beside_others)).max(alone);
         let beside = f64::from(each(self.blocks));
+        let rounds = self.blocks.div_ceil(wave).max(1) as f64;
+        let multiplied_us = (1.0 - cost.flow) * in_waves + cost.flow * flowing;
+        let arrived_us = rounds * self.turns * cost.turn_us;
         Blocks {
             us: self.setup_us(cost)
                 + cost.beside_us * (beside - 1.0)
                 + more as f64 * self.wave_us(cost)
-                + (1.0 - cost.flow) * in_waves
-                + cost.flow * flowing,
+                + multiplied_us
+                + arrived_us,
             beside,
-            rounds: self.blocks.div_ceil(wave).max(1) as f64,
+            rounds,
         }
     }
 

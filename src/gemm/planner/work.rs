@@ -15,7 +15,8 @@ pub const SHORT_SUM: usize = 384;
 /// Bytes that a multiprocessor fetches from the L2 in a clock at most.
 const L2_BYTES_PER_CLOCK: f64 = 64.0;
 
-/// Operands of `problem` that the threads of a kernel read element by element.
+/// Operands of `problem` that the threads of a kernel read element by element. Where lanes share k and both lie along it, one operand is
+/// read as the other: both, or none.
 fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
     if spec.tma_boxes.is_some() {
         return 0;
@@ -26,7 +27,12 @@ fn single_elements(spec: &KernelSpec, problem: &GemmProblem) -> usize {
         Some(order) => access != order,
         None => !matches!(access, Access::RowVector | Access::ColVector),
     };
-    accesses.iter().filter(single).count()
+    let along_k =
+        spec.vector_order(Side::M) == Some(Access::RowVector) || spec.vector_order(Side::N) == Some(Access::ColVector);
+    match accesses.iter().filter(single).count() {
+        1 if along_k => accesses.len(),
+        count => count,
+    }
 }
 
 /// Whether this is what a kernel has a loop of its own for. Where lanes share k: one matrix, all of which can be read 16 bytes at a time,
@@ -256,6 +262,8 @@ pub struct Work {
     pub(super) step_flops: f64,
     /// Operations of a block.
     pub(super) flops: f64,
+    /// Turns of k of a block whose lanes share it; 0 for all other kernels.
+    pub(super) turns: f64,
     /// Operations that a multiprocessor does in a µs at most.
     pub(super) peak: f64,
     /// Operands that are read by single elements.
@@ -357,6 +365,10 @@ impl Work {
             warps: spec.threads.div_ceil(WARP),
             step_flops,
             flops: step_flops * steps_of_k(spec, k_slice) * inside(spec, problem),
+            turns: match spec.lanes_share_k() {
+                true => f64::from(k_slice.div_ceil(tile.bk)),
+                false => 0.0,
+            },
             peak: device.peak_flops_per_us(spec.arithmetic) / products,
             single_elements: single_elements(spec, problem),
             other_order: other_order(spec, problem),

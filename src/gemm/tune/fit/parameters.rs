@@ -92,6 +92,9 @@ pub static OF_SEVERAL_BLOCKS: &[Term<KernelCost>] = &[
     of_kernel(|cost| &mut cost.curve, (0.2, 3.0)),
 ];
 
+/// Of kernels whose lanes share k.
+pub static OF_SHARED_K: &[Term<KernelCost>] = &[of_kernel(|cost| &mut cost.turn_us, (0.0002, 5.0)).from(0.3)];
+
 /// Of what kernels have in common.
 pub static IN_COMMON: &[Term<SharedCosts>] = &[
     in_common(|shared| &mut shared.tail).from(0.5),
@@ -151,7 +154,8 @@ impl Parameter {
         let mut all = Vec::new();
         for (kernel, cost) in values.kernels.iter().enumerate() {
             let of_several = if cost.resident > 1 { OF_SEVERAL_BLOCKS } else { &[] };
-            let terms = OF_KERNELS.iter().chain(of_several);
+            let of_shared_k = if cost.turn_us > 0.0 { OF_SHARED_K } else { &[] };
+            let terms = OF_KERNELS.iter().chain(of_several).chain(of_shared_k);
             all.extend(terms.map(|term| Parameter::Kernel { kernel, term }));
         }
         for half in [false, true] {

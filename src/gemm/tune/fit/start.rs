@@ -1,9 +1,9 @@
 //! What a fit begins with.
 
-use super::parameters::{IN_COMMON, OF_KERNELS, OF_SEVERAL_BLOCKS};
+use super::parameters::{IN_COMMON, OF_KERNELS, OF_SEVERAL_BLOCKS, OF_SHARED_K};
 use crate::gemm::kernel::costs::{Costs, KernelCost};
 use crate::gemm::kernel::spec::{Grid, KernelSpec, Role};
-use crate::gemm::kernel::table::TABLE;
+use crate::gemm::kernel::table::{self, TABLE};
 use std::collections::HashMap;
 
 /// These costs with a guess in place of what is 0: by factors, nothing leads away from 0. Of the kernels of which `fitted` is true, and of
@@ -14,10 +14,15 @@ pub fn something_to_fit(start: &Costs, shared: [bool; 2], fitted: impl Fn(&str) 
     for (shared, _) in both.into_iter().zip(shared).filter(|(_, moves)| *moves) {
         IN_COMMON.iter().for_each(|term| term.fill(shared));
     }
-    for (_, cost) in costs.kernels.iter_mut().filter(|(name, _)| fitted(name)) {
+    for (name, cost) in costs.kernels.iter_mut().filter(|(name, _)| fitted(name)) {
+        let of_shared_k = match table::find(name).is_ok_and(KernelSpec::lanes_share_k) {
+            true => OF_SHARED_K,
+            false => &[],
+        };
         OF_KERNELS
             .iter()
             .chain(OF_SEVERAL_BLOCKS)
+            .chain(of_shared_k)
             .for_each(|term| term.fill(cost));
     }
     costs
