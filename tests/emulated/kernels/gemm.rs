@@ -1,7 +1,7 @@
 //! Products: plans go to the emulator as `src/gemm/launch/submit.rs` sends them to a GPU.
 
 use super::ptx::{self, Target};
-use super::reference::{element, gated_element, normed, place, walk, Terms};
+use super::reference::{element, gated_element, normed, place, walk, Terms, TF32_ERROR};
 use super::transpositions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
@@ -22,6 +22,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::fmt;
 
+/// Random numbers are no larger.
+const LARGEST_NUMBER: f64 = 1.1;
+/// Of so many elements, no few can spoil an average.
+const MANY: usize = 100;
 /// Elements behind D that must stay unwritten. Operands end where their allocations do.
 const PADDING: usize = 8;
 /// How often a launch of a rung has fewer blocks than tiles.
@@ -515,7 +519,7 @@ impl Case {
 
     /// The first element that is further from the FP64 result than rounding explains, or that is not the infinity or NaN that it has to be.
     /// Those are not judged that may overflow or not, as the order of additions has it, nor what activations and gates make of infinities
-    /// and NaN.
+    /// and NaN. Else, of many bare products, an error in the Frobenius norm that is larger than this arithmetic's.
     pub fn complaint(&self, d: &[f64]) -> Option<String> {
         let problem = self.in_place();
         let (m, n) = (problem.m, problem.n);
@@ -524,6 +528,12 @@ impl Case {
             DType::F64 => DType::F64,
             _ => DType::F32,
         };
+        let bare = problem.epilogue.is_plain()
+            && problem.epilogue.c.is_none()
+            && self.norm.is_none()
+            && !self.without_product();
+        let most = LARGEST_NUMBER * LARGEST_NUMBER * problem.k as f64;
+        let (mut count, mut error, mut norm) = (0, 0.0, 0.0);
         for batch in 0..problem.batch() {
             let [sum, magnitude] = match self.without_product() {
                 true => [vec![0.0; m * n], vec![0.0; m * n]],
@@ -574,10 +584,37 @@ impl Case {
                             "D({row}, {place}) of matrix {batch} is {got}, not {value} (±{bound:e})"
                         ));
                     }
+                    if bare && finite && pair[0].magnitude <= most {
+                        count += 1;
+                        error += (got - value).powi(2);
+                        norm += value.powi(2);
+                    }
                 }
             }
         }
-        None
+        let (frobenius, limit) = ((error / norm).sqrt(), self.frobenius_limit());
+        (count >= MANY && norm > 0.0 && frobenius > limit)
+            .then(|| format!("the Frobenius error of {count} elements is {frobenius:e}, above {limit:e}"))
+    }
+
+    /// The Frobenius error that a result of many ordinary numbers may have, relative: twice what sums of this depth have in FP32, and the
+    /// rounding of the result.
+    fn frobenius_limit(&self) -> f64 {
+        let problem = &self.plan.problem;
+        let (epsilon, k) = (f64::from(f32::EPSILON), problem.k as f64);
+        let sums = match self.plan.kernel.arithmetic {
+            _ if problem.types.a == DType::F64 => return f64::EPSILON * (1.0 + 0.2 * k.sqrt()),
+            Arithmetic::Ffma => epsilon * (1.0 + 0.2 * (self.plan.accumulation_depth() as f64).sqrt()),
+            // Tensor cores cut off what a sum has no bits for, every time by up to an ulp and to the same side.
+            Arithmetic::Half => epsilon * (1.0 + 0.02 * k),
+            Arithmetic::Tf32x3 => epsilon * (2.0 + 0.05 * k.sqrt()),
+            Arithmetic::Tf32 => TF32_ERROR,
+        };
+        sums + match problem.types.d {
+            DType::F16 => f64::from(f16::EPSILON) / 2.0,
+            DType::BF16 => f64::from(bf16::EPSILON) / 2.0,
+            _ => 0.0,
+        }
     }
 
     /// Σ a·b and Σ |a||b| of one matrix of the batch; the second of products that are finite, and infinite where finite numbers have one that
