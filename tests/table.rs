@@ -61,6 +61,11 @@ const PURPOSES: &[(&str, &str)] = &[
         "one column past rows of a short k in a large batch, seldom drawn here: NT 120 × 649×1×72 takes 8.1 µs on an H200, 9.7 by the next best",
     ),
     (
+        "gemv_short_n1_deep",
+        "one column past rows of some hundred elements off 16 bytes in a large batch, seldom drawn here: \
+         NN 24 × 1799×1×945 takes 41.7 µs on an H200, 44.7 by the next best",
+    ),
+    (
         "brief_bf16_4x32",
         "up to four rows past small matrices, seldom drawn here: of 674 products it is the fastest of 27, by up to 25 %",
     ),
