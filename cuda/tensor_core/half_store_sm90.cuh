@@ -172,7 +172,6 @@ private:
                 if (row + line < args.m) *to = *reinterpret_cast<const Bits*>(from);
             }
         }
-        __syncwarp();   // stmatrix wants all lanes together again
     }
 };
 
