@@ -379,6 +379,44 @@ mod tests {
     }
 
     #[test]
+    fn turns_of_k_take_their_time_where_lanes_share_it_and_nowhere_else() {
+        let mut rng = StdRng::seed_from_u64(15);
+        let (mut shared_k, mut others) = (0, 0);
+        for device in [DeviceInfo::A100, DeviceInfo::H200] {
+            let costs = Costs::built_in(&device);
+            for _ in 0..200 {
+                let Ok(problem) = drawn(&mut rng).folded() else {
+                    continue;
+                };
+                for plan in Plan::candidates(&problem, &device, costs) {
+                    let (Some(&cost), &shared) = (costs.of(plan.kernel), costs.shared_of(problem.dtype())) else {
+                        panic!("a candidate without costs: {plan}");
+                    };
+                    let work = plan.work(&device);
+                    let us = |turn_us: f64| work.us(&KernelCost { turn_us, ..cost }, &shared);
+                    assert_eq!(plan.kernel.lanes_share_k(), work.turns > 0.0, "{plan}");
+                    match plan.kernel.lanes_share_k() {
+                        // Long ones leave nothing else to wait for.
+                        true => {
+                            let turn_us = us(0.0);
+                            assert!(us(turn_us) >= work.turns * turn_us, "{plan}");
+                            shared_k += 1;
+                        }
+                        false => {
+                            assert_eq!(us(0.0), us(1.0), "{plan}");
+                            others += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(
+            shared_k > 100 && others > 100,
+            "{shared_k} whose lanes share k, {others} others"
+        );
+    }
+
+    #[test]
     fn what_sticks_out_is_a_part_and_costs_time() {
         let mut rng = StdRng::seed_from_u64(11);
         for device in [DeviceInfo::A100, DeviceInfo::H200] {

@@ -534,6 +534,37 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_along_k_is_read_by_elements_with_the_other_operand_or_not_at_all() {
+        let (mut rng, device) = (StdRng::seed_from_u64(16), DeviceInfo::H200);
+        let costs = Costs::built_in(&device);
+        let mut counts = [0; 2];
+        for _ in 0..400 {
+            // Few rows or few columns, past lines along k that start on 16 bytes or do not.
+            let mut sides = [rng.random_range(1..9usize), rng.random_range(1..3000)];
+            if rng.random_bool(0.5) {
+                sides.reverse();
+            }
+            let [m, n] = sides;
+            let k = rng.random_range(1..3000);
+            let mut pitch = || k + rng.random_range(0..5usize);
+            let mut problem = GemmProblem::row_major(m, n, k);
+            (problem.a, problem.b) = (OperandLayout::row_major(pitch()), OperandLayout::col_major(pitch()));
+            let problem = problem.folded().unwrap();
+            for plan in Plan::candidates(&problem, &device, costs) {
+                if !plan.kernel.name.starts_with("gemv_dot_") {
+                    continue;
+                }
+                let accesses = plan.problem.accesses();
+                let vectors = accesses.a == Access::RowVector && accesses.b == Access::ColVector;
+                let wanted = if vectors { 0 } else { 2 };
+                assert_eq!(plan.work(&device).single_elements, wanted, "{plan}");
+                counts[usize::from(vectors)] += 1;
+            }
+        }
+        assert!(counts.iter().all(|&count| count > 30), "{counts:?}");
+    }
+
+    #[test]
     fn a_kernel_has_a_loop_of_its_own_for_one_matrix_of_whole_vectors() {
         let problem = |m: usize, n: usize, k: usize| GemmProblem::row_major(m, n, k);
         let plain = |name: &str, problem: &GemmProblem| is_plain(spec(name), problem);

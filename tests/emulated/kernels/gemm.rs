@@ -597,7 +597,7 @@ impl Case {
             .then(|| format!("the Frobenius error of {count} elements is {frobenius:e}, above {limit:e}"))
     }
 
-    /// The Frobenius error that a result of many ordinary numbers may have, relative: twice what sums of this depth have in FP32, and the
+    /// The Frobenius error that a result of many ordinary numbers may have, relative: for sums of this arithmetic and depth, and for the
     /// rounding of the result.
     fn frobenius_limit(&self) -> f64 {
         let problem = &self.plan.problem;
