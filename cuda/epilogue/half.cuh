@@ -23,12 +23,15 @@ constexpr ElementType kElementOf = TYPE == Half::kBF16 ? kBF16 : kF16;
 
 // ---- activations ---------------------------------------------------------------------------------------------------
 //
-// The results keep 8 or 11 bits, so the quick exponential and reciprocal, with errors of some 2^-22, are accurate enough.
+// The results keep 8 or 11 bits, so the quick exponential and reciprocal, with errors of 2^-22 to 2^-18, are accurate enough.
 // They have no branches: values overlap each other's latencies, and code is short.
+
+// σ(t) is computed as so many times itself, for the reciprocal flushes results below 2^-126 to 0: t·σ(t) can still be a number of BF16.
+constexpr float kLog2Up = 16.0f, kDown = 0x1p-16f;
 
 __device__ __forceinline__ float quick_sigmoid(float t) {
     constexpr float kMinusLog2E = -1.4426950408889634f;
-    return ptx::reciprocal(1.0f + ptx::exp2_approximate(t * kMinusLog2E));
+    return ptx::reciprocal(kDown + ptx::exp2_approximate(fmaf(t, kMinusLog2E, -kLog2Up))) * kDown;
 }
 
 // x·Φ(x), from Φ(−t) = e^(−t²/2)·q·p(q) with q = 1/(1 + 0.3·t): the polynomial p, fitted to least relative error, is within 1.3e-7

@@ -22,6 +22,7 @@ constexpr int kGatheredLines = 64;
 // kernel before leaves memory idle.
 constexpr int kAheadBytes = 32 * 1024;
 constexpr int kAheadPiece = 1024;   // bytes that a thread asks for
+constexpr int kMostLineBytes = 1 << 30;   // of a line, as far as it may be fetched ahead: their number is an int
 
 // A block's share of the groups of so many lines.
 struct Share {
@@ -49,7 +50,9 @@ __device__ __forceinline__ const T* row_of(const GemmArgs& args, int row) {
 template <int BLOCKS, typename T>
 __device__ __forceinline__ void fetch_ahead(const GemmArgs& args, int first, int end) {
     constexpr int kAsking = kAheadBytes / BLOCKS / kAheadPiece;   // threads
-    const int thread = threadIdx.x, bytes = args.k * static_cast<int>(sizeof(T)) / kVectorBytes * kVectorBytes, pieces = bytes / kAheadPiece + 1;
+    constexpr int kElement = static_cast<int>(sizeof(T));
+    const int thread = threadIdx.x, bytes = min(args.k, kMostLineBytes / kElement) * kElement / kVectorBytes * kVectorBytes;
+    const int pieces = bytes / kAheadPiece + 1;
     if (thread > kAsking) return;
     const bool of_row = thread == kAsking;
     const int number = of_row ? blockIdx.x : thread, at = number % pieces * kAheadPiece, line = number / pieces + (of_row ? 0 : first);
