@@ -97,8 +97,8 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        made_by: "FFMA_UNALIGNED(NAME, BLOCKS, BM, BN, BLOCK_K, WM, WN, TM, TN, STAGES, ROLLED, GROUPS)",
-        of: "ffma_gemm::Unaligned<BM, BN, BLOCK_K, WM, WN, TM, TN, STAGES, ROLLED, GROUPS>",
+        made_by: "FFMA_UNALIGNED(NAME, BLOCKS, BM, BN, BLOCK_K, WM, WN, TM, TN, STAGES, ROLLED, SHORT, GROUPS)",
+        of: "ffma_gemm::Unaligned<BM, BN, BLOCK_K, WM, WN, TM, TN, STAGES, ROLLED, SHORT, GROUPS>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "BLOCK_K"), ("wm", "C::Thread::kWarpM"), ("wn", "C::Thread::kWarpN"), ("tm", "TM"), ("tn", "TN"),
             ("stages", "STAGES"), ("partial_sums", "GROUPS"), ("threads", "C::kThreads"),

@@ -28,6 +28,11 @@
 // second time (…_short_k), with a portion in two rounds of a loop half as long: 5 % more instructions, and up to a tenth less time below
 // k = 100.
 //
+// Where k is short, what counts is when the first portion is there, and it comes sooner where the copies of the second are not yet in its way.
+// So up to 128 or 256 steps of k copies are one portion ahead (SHORT): 4 % less time for k up to 80 and 2 % up to 160 for tiles of 64 × 64 (H200,
+// geometric means of 126 drawn batches). To choose between two waits costs the tiles with most registers 2 %, wherever k is long, so 64 × 128,
+// 128 × 64, 128 × 96 and 128 × 80 don't.
+//
 // For 64 × 128 that is about 1200 instructions for 1024 FFMA. Three stages are better than four: two portions ahead are enough, and a
 // block starts to multiply earlier (four: 4 % slower).
 //
@@ -38,8 +43,8 @@
 // Tiles of 64 × 64 or 128 × 32 and smaller are for tall products with a short k, or for small ones. There FFMA are not the limit, but what is
 // waited for: the first portions, the end of a tile. More blocks on a multiprocessor are worth more than more outputs a thread or more stages.
 // So 128 × 32 has two stages and five blocks, and 64 × 32, 32 × 32 and 16 × 32 have 4 × 4 outputs a thread (docs/unaligned.md has the times).
-// Tiles with 48 rows or columns, 64 × 96 and 96 × 64 have 4 × 12 or 12 × 4 outputs a thread, for what 64 and 128 would leave half empty.
-// 128 × 96 has 8 × 12, the fewest instructions for an FFMA.
+// Tiles with 48 rows or columns, 64 × 96, 96 × 64 and 32 × 96 have 4 × 12 or 12 × 4 outputs a thread, for what 64 and 128 would leave
+// half empty, and tiles with 80 columns 4 × 20, for heads of 80 and 160. 128 × 96 has 8 × 12, the fewest instructions for an FFMA.
 //
 // Sliced-K (…_sliced_k). Where there is a tile a multiprocessor or less, a block of two or four warps keeps a scheduler busy for a third of
 // the time. There groups of warps, each with a ring of its own, take a part of k each, and add up their sums through shared memory.
@@ -116,7 +121,10 @@ struct WordCopies {
     // How far the copies of one of PARTS equal parts are from those of the part before, in the panel and in rows. Where those are added to
     // `panel` and taken from `rows`, a part starts like the first.
     template <int PARTS>
-    static __device__ __forceinline__ constexpr uint32_t places_of_part() { return kGroups / PARTS * kNextPlace; }
+    static __device__ __forceinline__ constexpr uint32_t places_of_part() {
+        static_assert(kGroups % PARTS == 0, "parts are equal");
+        return kGroups / PARTS * kNextPlace;
+    }
     template <int PARTS>
     static __device__ __forceinline__ constexpr int rows_of_part() { return ALONG_K ? kGroups / PARTS * kRowsAtOnce : 0; }
 
@@ -138,8 +146,9 @@ struct WordCopies {
 };
 
 // A block's tile: BM × BN in portions of BK along k, WM × WN of it a warp and TM × TN a thread. ROLLED: a portion's two parts are rounds of
-// a loop. GROUPS: so many groups of warps share k, each with a ring of its own and BLOCK_K / GROUPS steps a portion.
-template <int BM, int BN, int BLOCK_K, int WM, int WN, int TM, int TN, int STAGES, bool ROLLED, int GROUPS = 1>
+// a loop. SHORT: up to so many steps of k, copies are one portion ahead and not STAGES − 1. GROUPS: so many groups of warps share k, each
+// with a ring of its own and BLOCK_K / GROUPS steps a portion.
+template <int BM, int BN, int BLOCK_K, int WM, int WN, int TM, int TN, int STAGES, bool ROLLED, int SHORT = 0, int GROUPS = 1>
 struct Unaligned {
     static constexpr int BK = BLOCK_K / GROUPS;
     using Store = ColumnStore<BM, BN, WM, WN, TM, TN, GROUPS>;
@@ -221,6 +230,12 @@ private:
         else __syncthreads();
     }
 
+    // Waits for this thread's copies of the next portion.
+    static __device__ __forceinline__ void wait_for_copies(bool is_short) {
+        if (is_short) ptx::cp_async_wait<0>();
+        else ptx::cp_async_wait<STAGES - 2>();
+    }
+
     template <bool A_ALONG_K, bool B_ALONG_K>
     static __device__ __forceinline__ void multiply(Thread& tile, const WorkUnit& work, const Source& source_a, const Source& source_b,
                                                     Shared& shared, int group, unsigned thread, int row, int col) {
@@ -228,6 +243,7 @@ private:
         WordCopies<BN, BK, kGroupThreads, kPitchB, B_ALONG_K> b(source_b, work.col, work.k_begin, thread);
         const bool gaps = source_a.run == 0 || source_b.run == 0;
         int to_copy = work.k_end - work.k_begin;
+        const bool is_short = SHORT > 0 && to_copy <= SHORT;
         const uint32_t ring = ptx::shared_address(shared.stages[group]);
         constexpr uint32_t kBehind = sizeof(Stage::a);   // where B lies in a stage
         uint32_t filled = ring;                          // the stage that is filled
@@ -252,13 +268,13 @@ private:
             filled = filled == ring + (STAGES - 1) * sizeof(Stage) ? ring : filled + sizeof(Stage);
         };
 #pragma unroll 1
-        for (int i = 0; i < STAGES - 1; ++i) {
+        for (int ahead = is_short ? 1 : STAGES - 1; ahead > 0; --ahead) {
             begin_portion();
             a.template start<1>(filled, 0, rows_a);
             b.template start<1>(filled + kBehind, 0, rows_b);
             end_portion();
         }
-        ptx::cp_async_wait<STAGES - 2>();
+        wait_for_copies(is_short);
         sync(group);   // everybody's part of the first portion has arrived
         const Stage* stage = shared.stages[group];
         tile.template load<A, B>(0, stage->a + row, stage->b + col, 0);
@@ -284,7 +300,7 @@ private:
                 }
                 if (second) {
                     end_portion();
-                    ptx::cp_async_wait<STAGES - 2>();
+                    wait_for_copies(is_short);
                     sync(group);   // the next portion has arrived, and nobody reads this one any more
                     stage = stage == shared.stages[group] + STAGES - 1 ? shared.stages[group] : stage + 1;
                     from_a = stage->a + row;
@@ -319,7 +335,7 @@ private:
                     tile.template load<A, B>((s + 1) % 2, from_a, from_b, s + 1);
                 } else {
                     end_portion();
-                    ptx::cp_async_wait<STAGES - 2>();
+                    wait_for_copies(is_short);
                     sync(group);   // the next portion has arrived, and nobody reads this one any more
                     stage = stage == shared.stages[group] + STAGES - 1 ? shared.stages[group] : stage + 1;
                     tile.template load<A, B>((s + 1) % 2, stage->a + row, stage->b + col, 0);
@@ -341,7 +357,7 @@ private:
 
 }  // namespace ffma_gemm
 
-// NAME, blocks that share a multiprocessor, BM, BN, portion of k, WM, WN, TM, TN, stages, rolled, groups that share k.
+// NAME, blocks that share a multiprocessor, BM, BN, portion of k, WM, WN, TM, TN, stages, rolled, k that is short, groups that share k.
 #define FFMA_UNALIGNED(NAME, BLOCKS, ...)                                                                      \
     enum : int { NAME##_shared = sizeof(ffma_gemm::Unaligned<__VA_ARGS__>::Shared) };                          \
     extern "C" __global__ void                                                                                 \
@@ -351,27 +367,31 @@ private:
         ffma_gemm::Unaligned<__VA_ARGS__>::run(args);                                                          \
     }
 
-FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_64x96, 4, 64, 96, 16, 16, 96, 4, 12, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_96x64, 4, 96, 64, 16, 48, 32, 12, 4, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_128x128, 2, 128, 128, 16, 32, 64, 8, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_128x96, 3, 128, 96, 16, 32, 96, 8, 12, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_64x128_short_k, 4, 64, 128, 16, 32, 64, 8, 8, 3, true, 1)
-FFMA_UNALIGNED(ffma_unaligned_128x64_short_k, 4, 128, 64, 16, 64, 32, 8, 8, 3, true, 1)
-FFMA_UNALIGNED(ffma_unaligned_64x64, 6, 64, 64, 16, 32, 32, 4, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_64x48, 8, 64, 48, 16, 32, 48, 4, 12, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_48x64, 8, 48, 64, 16, 48, 32, 12, 4, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_128x32, 5, 128, 32, 16, 32, 32, 4, 8, 2, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_64x32, 7, 64, 32, 16, 16, 32, 4, 4, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_32x64, 8, 32, 64, 16, 32, 32, 4, 8, 3, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_32x32, 14, 32, 32, 16, 16, 32, 4, 4, 2, false, 1)
-FFMA_UNALIGNED(ffma_unaligned_16x32, 19, 16, 32, 16, 16, 32, 4, 4, 3, false, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x128, 4, 64, 128, 16, 32, 64, 8, 8, 3, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x64, 4, 128, 64, 16, 64, 32, 8, 8, 3, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x96, 4, 64, 96, 16, 16, 96, 4, 12, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x80, 6, 64, 80, 16, 32, 80, 4, 20, 3, true, 256, 1)
+FFMA_UNALIGNED(ffma_unaligned_96x64, 4, 96, 64, 16, 48, 32, 12, 4, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x128, 2, 128, 128, 16, 32, 64, 8, 8, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x96, 3, 128, 96, 16, 32, 96, 8, 12, 3, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x80, 3, 128, 80, 16, 32, 80, 4, 20, 3, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x128_short_k, 4, 64, 128, 16, 32, 64, 8, 8, 3, true, 256, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x64_short_k, 4, 128, 64, 16, 64, 32, 8, 8, 3, true, 256, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x64, 6, 64, 64, 16, 32, 32, 4, 8, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x48, 8, 64, 48, 16, 32, 48, 4, 12, 3, false, 256, 1)
+FFMA_UNALIGNED(ffma_unaligned_48x64, 8, 48, 64, 16, 48, 32, 12, 4, 3, false, 256, 1)
+FFMA_UNALIGNED(ffma_unaligned_32x96, 8, 32, 96, 16, 16, 96, 4, 12, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x32, 5, 128, 32, 16, 32, 32, 4, 8, 2, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x32, 7, 64, 32, 16, 16, 32, 4, 4, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_32x64, 8, 32, 64, 16, 32, 32, 4, 8, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_32x48, 13, 32, 48, 16, 32, 48, 4, 12, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_32x32, 14, 32, 32, 16, 16, 32, 4, 4, 2, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_16x32, 19, 16, 32, 16, 16, 32, 4, 4, 3, false, 128, 1)
 // Sliced-K.
-FFMA_UNALIGNED(ffma_unaligned_64x64_sliced_k, 2, 64, 64, 32, 32, 32, 4, 8, 3, false, 2)
-FFMA_UNALIGNED(ffma_unaligned_64x48_sliced_k, 2, 64, 48, 64, 32, 48, 4, 12, 3, false, 4)
-FFMA_UNALIGNED(ffma_unaligned_64x32_sliced_k, 2, 64, 32, 64, 32, 32, 4, 8, 3, false, 4)
-FFMA_UNALIGNED(ffma_unaligned_32x64_sliced_k, 2, 32, 64, 64, 32, 32, 4, 8, 3, false, 4)
-FFMA_UNALIGNED(ffma_unaligned_32x32_sliced_k, 4, 32, 32, 64, 32, 32, 4, 8, 2, false, 4)
+FFMA_UNALIGNED(ffma_unaligned_64x64_sliced_k, 2, 64, 64, 32, 32, 32, 4, 8, 3, false, 0, 2)
+FFMA_UNALIGNED(ffma_unaligned_64x48_sliced_k, 2, 64, 48, 64, 32, 48, 4, 12, 3, false, 0, 4)
+FFMA_UNALIGNED(ffma_unaligned_64x32_sliced_k, 2, 64, 32, 64, 32, 32, 4, 8, 3, false, 0, 4)
+FFMA_UNALIGNED(ffma_unaligned_32x64_sliced_k, 2, 32, 64, 64, 32, 32, 4, 8, 3, false, 0, 4)
+FFMA_UNALIGNED(ffma_unaligned_32x32_sliced_k, 4, 32, 32, 64, 32, 32, 4, 8, 2, false, 0, 4)
 // (Five by registers and shared memory; an H100 holds four.)
-FFMA_UNALIGNED(ffma_unaligned_16x32_sliced_k, 5, 16, 32, 64, 16, 32, 4, 4, 3, false, 4)
+FFMA_UNALIGNED(ffma_unaligned_16x32_sliced_k, 5, 16, 32, 64, 16, 32, 4, 4, 3, false, 0, 4)
