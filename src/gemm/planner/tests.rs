@@ -516,6 +516,29 @@ fn long_sums_of_small_results_are_cut_into_as_many_slices_as_fill_the_device() {
     assert!(2 * apart > count, "{apart} of {count}");
 }
 
+/// A cluster has too few blocks for the sums of a few tiles, and kernels for few lines don't take few lines past few lines.
+#[test]
+fn long_sums_of_few_lines_each_way_are_shared_by_most_of_the_device() {
+    let mut rng = StdRng::seed_from_u64(64);
+    let device = DeviceInfo::H200;
+    for _ in 0..300 {
+        let (m, n) = (rng.random_range(3..=64), rng.random_range(3..=64));
+        let k = rng.random_range(1 << 14..1 << 18);
+        let layout = |rows: usize, cols: usize, by_columns| match by_columns {
+            true => OperandLayout::col_major(rows),
+            false => OperandLayout::row_major(cols),
+        };
+        let (a, b) = (layout(m, k, rng.random_bool(0.5)), layout(k, n, rng.random_bool(0.5)));
+        let problem = GemmProblem {
+            precision: Precision::Fp32Strict,
+            ..GemmProblem::new(m, n, k, a, b)
+        };
+        let plan = Plan::new(&problem, &device, Costs::built_in(&device)).unwrap();
+        let blocks: u32 = plan.grid.iter().product();
+        assert!(2 * blocks >= device.sm_count, "{m}×{n}×{k}: {plan}");
+    }
+}
+
 #[test]
 fn a_fused_epilogue_gets_a_kernel_that_has_it() {
     for device in [DeviceInfo::H100, DeviceInfo::RTX_4090] {
