@@ -483,10 +483,11 @@ impl Patient {
         (patient, mutants)
     }
 
-    /// How a mutant is found, and in which run: first with the cases that show it, then with others, small and many.
+    /// How a mutant is found, and in which run: first with the cases that show it, then with others, small and many, then with deep ones.
     fn examine(&self, mutant: &Mutant, seed: u64) -> Option<(String, usize)> {
         const RUNS: usize = 15;
         const MORE_RUNS: usize = 80;
+        const DEEP_RUNS: usize = 20;
         const MORE_INSTRUCTIONS: u64 = 3 << 20;
         const WORK: usize = 1 << 20;
         let module = self.kernel.mutated(mutant);
@@ -501,17 +502,22 @@ impl Patient {
                 return Some((how, run + 1));
             }
         }
-        let mut rng = StdRng::seed_from_u64(seed);
-        let mut instructions = 0;
-        for run in RUNS..RUNS + MORE_RUNS {
-            let mut case = self.subject.draw(&mut rng, self.target, WORK, false)?;
-            case.limit(MORE_INSTRUCTIONS);
-            match case.run(&module, schedule(run)) {
-                Ok(report) => instructions += report.warp_instructions,
-                Err(how) => return Some((how, run + 1)),
-            }
-            if instructions > MORE_INSTRUCTIONS {
-                break;
+        for (deep, runs) in [
+            (false, RUNS..RUNS + MORE_RUNS),
+            (true, RUNS + MORE_RUNS..RUNS + MORE_RUNS + DEEP_RUNS),
+        ] {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let mut instructions = 0;
+            for run in runs {
+                let mut case = self.subject.draw(&mut rng, self.target, WORK, deep)?;
+                case.limit(MORE_INSTRUCTIONS);
+                match case.run(&module, schedule(run)) {
+                    Ok(report) => instructions += report.warp_instructions,
+                    Err(how) => return Some((how, run + 1)),
+                }
+                if instructions > MORE_INSTRUCTIONS {
+                    break;
+                }
             }
         }
         None
