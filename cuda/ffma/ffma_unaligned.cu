@@ -29,8 +29,8 @@
 // k = 100.
 //
 // Where k is short, what counts is when the first portion is there, and it comes sooner where the copies of the second are not yet in its way.
-// So up to 128 or 256 steps of k copies are one portion ahead (SHORT): 4 % less time for k up to 80 and 2 % up to 160 for tiles of 64 × 64 (H200,
-// geometric means of 126 drawn batches). To choose between two waits costs the tiles with most registers 2 %, wherever k is long, so 64 × 128,
+// So up to 128 or 256 steps of k copies are one portion ahead (SHORT): 3 % less time for k up to 80 and 1.5 % up to 128 for tiles of 64 × 64 (H200,
+// geometric means; docs/unaligned.md). To choose between two waits costs the tiles with most registers 2 % wherever k is long, so 64 × 128,
 // 128 × 64, 128 × 96 and 128 × 80 don't.
 //
 // For 64 × 128 that is about 1200 instructions for 1024 FFMA. Three stages are better than four: two portions ahead are enough, and a
