@@ -24,12 +24,14 @@ const MANY_PRODUCTS: usize = 1024;
 /// Up to so many rows, or columns, past a matrix along k have kernels of their own, which share k already.
 const FEW_LINES: usize = 16;
 
-/// But a result of no more rows and columns than this has too few tiles for those: NT 19×16×32768 takes 22 µs on an H200 in eight slices of a
-/// cluster, for which A is repacked, and 8 are predicted for 512 slices.
-const SMALL_RESULT: usize = 64;
-
 /// So few have such kernels whatever the matrix: TT 2×6×3507 takes 3.9 µs on an H200, and 6.1 in slices.
 const VERY_FEW_LINES: usize = 2;
+
+/// But neither holds for results of no more than [`SMALL_RESULT`] rows and columns that are sums of so many products or more. They have too few
+/// tiles for those kernels: NT 19×16×32768 takes 22 µs on an H200 in eight slices of a cluster, for which A is repacked, and 8 are predicted for
+/// 512 slices; without clusters four blocks would have all of NT 55×1×257708.
+const VERY_MANY_PRODUCTS: usize = 1 << 14;
+const SMALL_RESULT: usize = 64;
 
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
@@ -138,7 +140,8 @@ fn has_long_sums(problem: &GemmProblem) -> bool {
     let accesses = problem.accesses();
     let a_along_k = matches!(accesses.a, Access::RowVector | Access::RowScalar);
     let b_along_k = matches!(accesses.b, Access::ColVector | Access::ColScalar);
-    let most = match a_along_k && b_along_k && m.max(n) > SMALL_RESULT {
+    let most = match a_along_k && b_along_k {
+        _ if m.max(n) <= SMALL_RESULT && k >= VERY_MANY_PRODUCTS => 0,
         true => FEW_LINES,
         false => VERY_FEW_LINES,
     };

@@ -309,6 +309,28 @@ mod tests {
         problem
     }
 
+    /// What plans take of so many drawn products, on a GPU before Hopper and on one of it.
+    fn each_drawn_plan(
+        rng: &mut StdRng,
+        count: usize,
+        mut act: impl FnMut(&mut StdRng, &Plan, &Work, KernelCost, SharedCosts),
+    ) {
+        for device in [DeviceInfo::A100, DeviceInfo::H200] {
+            let costs = Costs::built_in(&device);
+            for _ in 0..count {
+                let Ok(problem) = drawn(rng).folded() else {
+                    continue;
+                };
+                for plan in Plan::candidates(&problem, &device, costs) {
+                    let (Some(&cost), &shared) = (costs.of(plan.kernel), costs.shared_of(problem.dtype())) else {
+                        panic!("a candidate without costs: {plan}");
+                    };
+                    act(rng, &plan, &plan.work(&device), cost, shared);
+                }
+            }
+        }
+    }
+
     #[test]
     fn blocks_of_a_work_queue_take_whole_strips() {
         let mut rng = StdRng::seed_from_u64(12);
@@ -342,36 +364,23 @@ mod tests {
 
     #[test]
     fn what_a_kernel_takes_of_a_launch_counts_where_it_starts_early() {
-        let mut rng = StdRng::seed_from_u64(13);
         let (mut early, mut late) = (0, 0);
-        for device in [DeviceInfo::A100, DeviceInfo::H200] {
-            let costs = Costs::built_in(&device);
-            for _ in 0..200 {
-                let Ok(problem) = drawn(&mut rng).folded() else {
-                    continue;
-                };
-                for plan in Plan::candidates(&problem, &device, costs) {
-                    let (Some(&cost), &shared) = (costs.of(plan.kernel), costs.shared_of(problem.dtype())) else {
-                        panic!("a candidate without costs: {plan}");
-                    };
-                    let work = plan.work(&device);
-                    let us = |start: f64| work.us(&KernelCost { start, ..cost }, &shared);
-                    let (least, part, whole) = (us(0.0), us(rng.random_range(0.1..0.9)), us(1.0));
-                    match work.starts_early {
-                        // The launch counts in full; until memory delivers, something else may take as long.
-                        true => {
-                            assert!(least < part && part < whole, "{plan}");
-                            assert!(whole - least >= shared.early_launch_us * (1.0 - 1e-9), "{plan}");
-                            early += 1;
-                        }
-                        false => {
-                            assert!(least == whole && part == whole, "{plan}");
-                            late += 1;
-                        }
-                    }
+        each_drawn_plan(&mut StdRng::seed_from_u64(13), 200, |rng, plan, work, cost, shared| {
+            let us = |start: f64| work.us(&KernelCost { start, ..cost }, &shared);
+            let (least, part, whole) = (us(0.0), us(rng.random_range(0.1..0.9)), us(1.0));
+            match work.starts_early {
+                // The launch counts in full; until memory delivers, something else may take as long.
+                true => {
+                    assert!(least < part && part < whole, "{plan}");
+                    assert!(whole - least >= shared.early_launch_us * (1.0 - 1e-9), "{plan}");
+                    early += 1;
+                }
+                false => {
+                    assert!(least == whole && part == whole, "{plan}");
+                    late += 1;
                 }
             }
-        }
+        });
         assert!(
             early > 100 && late > 100,
             "{early} that start early, {late} that do not"
@@ -380,36 +389,23 @@ mod tests {
 
     #[test]
     fn turns_of_k_take_their_time_where_lanes_share_it_and_nowhere_else() {
-        let mut rng = StdRng::seed_from_u64(15);
         let (mut shared_k, mut others) = (0, 0);
-        for device in [DeviceInfo::A100, DeviceInfo::H200] {
-            let costs = Costs::built_in(&device);
-            for _ in 0..200 {
-                let Ok(problem) = drawn(&mut rng).folded() else {
-                    continue;
-                };
-                for plan in Plan::candidates(&problem, &device, costs) {
-                    let (Some(&cost), &shared) = (costs.of(plan.kernel), costs.shared_of(problem.dtype())) else {
-                        panic!("a candidate without costs: {plan}");
-                    };
-                    let work = plan.work(&device);
-                    let us = |turn_us: f64| work.us(&KernelCost { turn_us, ..cost }, &shared);
-                    assert_eq!(plan.kernel.lanes_share_k(), work.turns > 0.0, "{plan}");
-                    match plan.kernel.lanes_share_k() {
-                        // Long ones leave nothing else to wait for.
-                        true => {
-                            let turn_us = us(0.0);
-                            assert!(us(turn_us) >= work.turns * turn_us, "{plan}");
-                            shared_k += 1;
-                        }
-                        false => {
-                            assert_eq!(us(0.0), us(1.0), "{plan}");
-                            others += 1;
-                        }
-                    }
+        each_drawn_plan(&mut StdRng::seed_from_u64(15), 200, |_, plan, work, cost, shared| {
+            let us = |turn_us: f64| work.us(&KernelCost { turn_us, ..cost }, &shared);
+            assert_eq!(plan.kernel.lanes_share_k(), work.turns > 0.0, "{plan}");
+            match plan.kernel.lanes_share_k() {
+                // Long ones leave nothing else to wait for.
+                true => {
+                    let turn_us = us(0.0);
+                    assert!(us(turn_us) >= work.turns * turn_us, "{plan}");
+                    shared_k += 1;
+                }
+                false => {
+                    assert_eq!(us(0.0), us(1.0), "{plan}");
+                    others += 1;
                 }
             }
-        }
+        });
         assert!(
             shared_k > 100 && others > 100,
             "{shared_k} whose lanes share k, {others} others"
@@ -418,63 +414,50 @@ mod tests {
 
     #[test]
     fn what_sticks_out_is_a_part_and_costs_time() {
-        let mut rng = StdRng::seed_from_u64(11);
-        for device in [DeviceInfo::A100, DeviceInfo::H200] {
-            let costs = Costs::built_in(&device);
-            for _ in 0..300 {
-                let Ok(problem) = drawn(&mut rng).folded() else {
-                    continue;
-                };
-                for plan in Plan::candidates(&problem, &device, costs) {
-                    let (spec, problem) = (plan.kernel, &plan.problem);
-                    let sides = [(problem.m, spec.tile.bm), (problem.n, spec.tile.bn)];
-                    let ragged = sides.iter().filter(|(size, tile)| size % *tile as usize != 0).count() as f64;
-                    let [one, many] = [1.0, 50.0].map(|of_one| edges(spec, problem, of_one));
-                    let outside = outside(spec, problem);
-                    match spec.tma_boxes {
-                        Some(_) => assert!(
-                            one == 0.0 && (outside > 1e-12) == (ragged > 0.0) && outside < ragged.max(1e-12),
-                            "{plan}"
-                        ),
-                        None => assert!(outside == 0.0 && one == ragged && (0.0..=one).contains(&many), "{plan}"),
-                    }
-                    let work = plan.work(&device);
-                    assert!((0.0..=1.0).contains(&work.ragged) && work.other_order <= 2.0, "{plan}");
-                    let (Some(&cost), &shared) = (costs.of(spec), costs.shared_of(problem.dtype())) else {
-                        panic!("a candidate without costs: {plan}");
-                    };
-                    let us = work.us(&cost, &shared);
-                    let mut dearer = [cost; 10];
-                    dearer[0].edges += 1.0;
-                    dearer[1].crowd += 1.0;
-                    dearer[2].other_order += 1.0;
-                    dearer[3].ragged_us += 1.0;
-                    dearer[4].general_us += 1.0;
-                    dearer[5].general += 1.0;
-                    dearer[6].share_us += 1.0;
-                    dearer[7].slice_us += 1.0;
-                    dearer[8].other_order_us += 1.0;
-                    dearer[9].start += 1.0;
-                    for dear in dearer {
-                        assert!(work.us(&dear, &shared) >= us, "{plan}");
-                    }
-                    let mut dearer = [shared; 10];
-                    dearer[0].clusters.round_us += 1.0;
-                    dearer[1].off_sectors += 1.0;
-                    dearer[2].l2_off_sectors += 1.0;
-                    dearer[3].repack.access += 1.0;
-                    dearer[4].parallel.start_us += 1.0;
-                    dearer[5].parallel.bandwidth /= 2.0;
-                    dearer[6].uneven += 1.0;
-                    dearer[7].stream_k.out_of_step += 1.0;
-                    dearer[8].single_line += 1.0;
-                    dearer[9].single_outside += 1.0;
-                    for dear in dearer {
-                        assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
-                    }
-                }
+        each_drawn_plan(&mut StdRng::seed_from_u64(11), 300, |_, plan, work, cost, shared| {
+            let (spec, problem) = (plan.kernel, &plan.problem);
+            let sides = [(problem.m, spec.tile.bm), (problem.n, spec.tile.bn)];
+            let ragged = sides.iter().filter(|(size, tile)| size % *tile as usize != 0).count() as f64;
+            let [one, many] = [1.0, 50.0].map(|of_one| edges(spec, problem, of_one));
+            let outside = outside(spec, problem);
+            match spec.tma_boxes {
+                Some(_) => assert!(
+                    one == 0.0 && (outside > 1e-12) == (ragged > 0.0) && outside < ragged.max(1e-12),
+                    "{plan}"
+                ),
+                None => assert!(outside == 0.0 && one == ragged && (0.0..=one).contains(&many), "{plan}"),
             }
-        }
+            assert!((0.0..=1.0).contains(&work.ragged) && work.other_order <= 2.0, "{plan}");
+            let us = work.us(&cost, &shared);
+            let mut dearer = [cost; 10];
+            dearer[0].edges += 1.0;
+            dearer[1].crowd += 1.0;
+            dearer[2].other_order += 1.0;
+            dearer[3].ragged_us += 1.0;
+            dearer[4].general_us += 1.0;
+            dearer[5].general += 1.0;
+            dearer[6].share_us += 1.0;
+            dearer[7].slice_us += 1.0;
+            dearer[8].other_order_us += 1.0;
+            dearer[9].start += 1.0;
+            for dear in dearer {
+                assert!(work.us(&dear, &shared) >= us, "{plan}");
+            }
+            let mut dearer = [shared; 10];
+            dearer[0].clusters.round_us += 1.0;
+            dearer[1].off_sectors += 1.0;
+            dearer[2].l2_off_sectors += 1.0;
+            dearer[3].repack.access += 1.0;
+            dearer[4].parallel.start_us += 1.0;
+            dearer[5].parallel.bandwidth /= 2.0;
+            dearer[6].uneven += 1.0;
+            dearer[7].stream_k.out_of_step += 1.0;
+            dearer[8].single_line += 1.0;
+            dearer[9].single_outside += 1.0;
+            for dear in dearer {
+                assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
+            }
+        });
     }
 
     #[test]
