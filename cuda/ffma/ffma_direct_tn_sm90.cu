@@ -91,7 +91,7 @@ struct DirectTN {
         const Operands operands{a_map, b_map, work.row, work.col, work.k_begin, BatchCoordinates(args, args.a, work.batch),
                                 BatchCoordinates(args, args.b, work.batch)};
         const int steps = (work.k_end - work.k_begin - 1) / BK + 1;
-        if (threadIdx.x == 0) {
+        if (threadIdx.x < kWarp && ptx::elect_lane()) {
             for (int stage = 0; stage < STAGES; ++stage) {
                 ptx::mbarrier_init(&shared.full[stage], 1);
                 shared.readers[stage] = 0;
@@ -130,7 +130,7 @@ private:
             if (kParts == 1 || second) {
                 if (step + STAGES < steps) {
                     __syncwarp();
-                    if (lane == 0 && is_last_reader<kWarps>(shared.readers[stage])) {
+                    if (ptx::elect_lane() && is_last_reader<kWarps>(shared.readers[stage])) {
                         ptx::fence_async_proxy();   // TMA has to be told of reads through the generic proxy
                         operands.ask(shared, stage, step + STAGES);
                     }

@@ -2,6 +2,8 @@
 // C++ has no words for.
 #pragma once
 
+#include <cstdint>
+
 namespace ptx {
 
 // ---- rcp.approx: a reciprocal without the steps that round it. PTX: "rcp" -----------------------------------------
@@ -35,6 +37,27 @@ __device__ __forceinline__ const float* compute_now(const float* pointer) {
     asm volatile("" : "+l"(pointer) : : "memory");
     return pointer;
 }
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+// ---- elect.sync: one lane that acts for its warp. PTX: "elect.sync" -------------------------------------------------
+
+// Whether this lane is the one: always the same of a whole warp, all lanes of which ask. Copies by TMA take coordinates and addresses from
+// uniform registers. What one elected lane has goes there at once; behind `lane == 0`, which says nothing to the compiler, each copy is a
+// loop over the lanes that may differ, of a dozen instructions.
+__device__ __forceinline__ bool elect_lane() {
+    uint32_t elected;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}\n"
+        : "=r"(elected));
+    return elected != 0;
+}
+
+#endif  // sm_90
 
 // ---- the kernel before on the stream (sm_90). PTX: "griddepcontrol" ------------------------------------------------
 
