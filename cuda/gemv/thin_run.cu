@@ -79,16 +79,37 @@ struct Run {
         }
 
         const Epilogue epilogue(args, batch);
-        const int line = first + threadIdx.x;
-        if (SWAPPED && M == kVector && args.d_access == kRowVector) {
-            if (line < args.m) epilogue.store_vector(args, line, 0, make_float4(sum[0], sum[1 % M], sum[2 % M], sum[3 % M]));
+        if constexpr (M > kVector) {
+            store_in_turn(epilogue, args, shared, sum, first, lines, thin.count);
         } else {
+            const int line = first + threadIdx.x;
+            if (SWAPPED && M == kVector && args.d_access == kRowVector) {
+                if (line < args.m) epilogue.store_vector(args, line, 0, make_float4(sum[0], sum[1 % M], sum[2 % M], sum[3 % M]));
+            } else {
 #pragma unroll
-            for (int v = 0; v < M; ++v) epilogue.store(args, SWAPPED ? line : v, SWAPPED ? v : line, sum[v]);
+                for (int v = 0; v < M; ++v) epilogue.store(args, SWAPPED ? line : v, SWAPPED ? v : line, sum[v]);
+            }
         }
     }
 
 private:
+    // Where a line has many results: neighbours of D by neighbouring threads, and one copy of the epilogue's code. With one for each result
+    // a block waits for instructions longer than for its run.
+    static __device__ __forceinline__ void store_in_turn(const Epilogue& epilogue, const GemmArgs& args, Shared& shared, const float (&sum)[M],
+                                                         int first, int lines, int count) {
+        static_assert(SWAPPED && M % kVector == 0 && kLines * M <= sizeof(Shared::run) / sizeof(float), "sums take the place of the run");
+        __syncthreads();   // all have read the run
+#pragma unroll
+        for (int v = 0; v < M; v += kVector)
+            *reinterpret_cast<float4*>(shared.run + threadIdx.x * M + v) = make_float4(sum[v], sum[v + 1], sum[v + 2], sum[v + 3]);
+        __syncthreads();
+#pragma unroll 1
+        for (int item = threadIdx.x; item < lines * count; item += kThreads) {
+            const int line = item / count, v = item - line * count;
+            epilogue.store(args, first + line, v, shared.run[line * M + v]);
+        }
+    }
+
     static __device__ __forceinline__ void multiply(float (&sum)[M], float y, const float (&x)[M]) {
 #pragma unroll
         for (int v = 0; v < M; ++v) sum[v] = fmaf(y, x[v], sum[v]);
