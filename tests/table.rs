@@ -355,7 +355,7 @@ fn every_row_is_taken_by_the_planner_or_says_what_it_is_for() {
         let Ok(problem) = problem.folded() else {
             continue;
         };
-        let weight = |plan: &Plan| plan.predicted_us * plan.regard_for_error();
+        let weight = |plan: &Plan| plan.predicted_us * plan.regard();
         let mut best: [Option<Plan>; 3] = [None; 3];
         for plan in Plan::candidates(&problem, device, Costs::built_in(device)) {
             for (best, at) in best.iter_mut().zip(Where::ALL) {

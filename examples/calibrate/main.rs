@@ -293,7 +293,7 @@ fn predictions(sweep: &Sweep, shape: &Shape, costs: &Costs) -> String {
             repacked,
             us,
         } = prediction.timed;
-        let (predicted, regard) = (prediction.predicted_us, prediction.regard_for_error);
+        let (predicted, regard) = (prediction.predicted_us, prediction.regard);
         // Writing to a string cannot fail.
         let _ = writeln!(
             lines,
@@ -306,7 +306,7 @@ fn predictions(sweep: &Sweep, shape: &Shape, costs: &Costs) -> String {
 }
 
 fn write_predictions(path: &Path, lines: &str) -> Result<()> {
-    let heading = "list\tshape\tkernel\tcut\trepacked\tus\tpredicted_us\tregard_for_error\twork\n";
+    let heading = "list\tshape\tkernel\tcut\trepacked\tus\tpredicted_us\tregard\twork\n";
     std::fs::write(path, format!("{heading}{lines}")).with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -17,9 +17,11 @@ use crate::gemm::schedule::stream_k::StreamK;
 /// lose more than FP32 multiply-adds.
 const FEW_PRODUCTS: usize = 64;
 
-/// Of sums of fewer products the planner compares no plans whose slices a second kernel adds up: of 317 drawn products on an H200 one was
-/// the fastest so, by 1 %.
-const MANY_PRODUCTS: usize = 1024;
+/// Of sums of fewer products the planner compares no plans whose slices a second kernel adds up.
+const MANY_PRODUCTS: usize = 512;
+
+/// And of fewer than these in 16 bits, or of no more than the result has rows or columns.
+const MANY_PRODUCTS_OF_16_BITS: usize = 1024;
 
 /// Up to so many rows, or columns, past a matrix along k have kernels of their own, which share k already.
 const FEW_LINES: usize = 16;
@@ -28,8 +30,8 @@ const FEW_LINES: usize = 16;
 const VERY_FEW_LINES: usize = 2;
 
 /// But neither holds for results of no more than [`SMALL_RESULT`] rows and columns that are sums of so many products or more. They have too few
-/// tiles for those kernels: NT 19×16×32768 takes 22 µs on an H200 in eight slices of a cluster, for which A is repacked, and 8 are predicted for
-/// 512 slices; without clusters four blocks would have all of NT 55×1×257708.
+/// tiles for those kernels: NT 19×16×32768 takes 22 µs on an H200 in eight slices of a cluster, for which A is repacked, and 8.7 in 64
+/// slices; without clusters four blocks would have all of NT 55×1×257708.
 const VERY_MANY_PRODUCTS: usize = 1 << 14;
 const SMALL_RESULT: usize = 64;
 
@@ -133,8 +135,9 @@ fn with_b_repacked(spec: &KernelSpec, way: Way, device: &DeviceInfo) -> Option<W
     })
 }
 
-/// Whether the result is small beside what it is the sum of, so that the planner compares plans whose slices a second kernel adds up.
-/// Among drawn products on an H200 choices were better without those of wider and of higher results.
+/// Whether the sums are so long that the planner compares plans whose slices a second kernel adds up. Where they are shorter than the result
+/// is wide or high, too: of 673 drawn FP32 products on an H200 19 are given such plans, of which 13 are faster by over 3 % (NT 5376×21×4608 takes
+/// 42 µs in place of 57) and two slower. In 16 bits choices among drawn products were better without.
 fn has_long_sums(problem: &GemmProblem) -> bool {
     let GemmProblem { m, n, k, .. } = *problem;
     let accesses = problem.accesses();
@@ -145,7 +148,11 @@ fn has_long_sums(problem: &GemmProblem) -> bool {
         true => FEW_LINES,
         false => VERY_FEW_LINES,
     };
-    k >= MANY_PRODUCTS && k > m.max(n) && m.min(n) > most
+    let long = match problem.dtype().is_16_bit() {
+        true => k >= MANY_PRODUCTS_OF_16_BITS && k > m.max(n),
+        false => k >= MANY_PRODUCTS,
+    };
+    long && m.min(n) > most
 }
 
 /// Why the planner does not consider a kernel that could compute `problem`.

@@ -293,8 +293,10 @@ fn small_results_of_long_sums_are_added_in_short_chains() {
             problem.precision = Precision::Fp32Strict;
             let chosen = Plan::new(&problem, &device, costs).unwrap();
             let folded = problem.folded().unwrap();
-            let fastest =
-                Plan::candidates(&folded, &device, costs).min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
+            // Of those that repack no more: what is repacked counts as well.
+            let fastest = Plan::candidates(&folded, &device, costs)
+                .filter(|plan| chosen.is_repacked() || !plan.is_repacked())
+                .min_by(|x, y| x.predicted_us.total_cmp(&y.predicted_us));
             (chosen, fastest.unwrap())
         };
         for size in [512, 768, 1024] {

@@ -104,7 +104,7 @@ impl<'a> Descent<'a> {
 
     fn part(&self, row: &Row) -> Part {
         let us = self.values.us(row);
-        let behind = (us * row.regard_for_error / row.unit).ln() / SOFTNESS;
+        let behind = (us * row.regard / row.unit).ln() / SOFTNESS;
         let error = row.us.map_or(0.0, |measured| {
             let error = (us / measured).ln();
             let size = error.hypot(ERROR_OF_NO_MATTER) - ERROR_OF_NO_MATTER;

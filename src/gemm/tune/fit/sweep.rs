@@ -51,8 +51,8 @@ pub struct Prediction {
     pub work: Work,
     /// Its time by the costs in question, in µs.
     pub predicted_us: f64,
-    /// By how much more than its time it counts, for the error that it may have.
-    pub regard_for_error: f64,
+    /// How much longer than that it counts as: see [`Plan::regard`].
+    pub regard: f64,
 }
 
 /// A plan.
@@ -63,7 +63,7 @@ pub struct Row {
     pub cut: Cut,
     pub repacked: [bool; 2],
     pub work: Work,
-    pub regard_for_error: f64,
+    pub regard: f64,
     pub us: Option<f64>,
     /// Its time as a multiple of the fastest one's, among the choices where that is the least.
     pub behind: f64,
@@ -146,7 +146,7 @@ impl Sweep {
                             cut: plan.cut,
                             repacked: plan.repacks.map(|repack| repack.is_some()),
                             work: plan.work(&device),
-                            regard_for_error: plan.regard_for_error(),
+                            regard: plan.regard(),
                             us: timed.iter().find(|timed| timed.is_of(&plan)).map(|timed| timed.us),
                             behind: f64::INFINITY,
                             weight: 0.0,
@@ -205,11 +205,7 @@ impl Sweep {
     /// What the planner's choices by these costs lose against the fastest plans.
     pub fn losses(&self, costs: &Costs) -> Vec<Loss> {
         let values = self.values(costs);
-        let weights: Vec<f64> = self
-            .rows
-            .iter()
-            .map(|row| values.us(row) * row.regard_for_error)
-            .collect();
+        let weights: Vec<f64> = self.rows.iter().map(|row| values.us(row) * row.regard).collect();
         let losses = self.choices.iter().map(|choice| {
             let chosen = choice.rows.iter().min_by(|&&x, &&y| weights[x].total_cmp(&weights[y]));
             let us = chosen.and_then(|&row| self.rows[row].us);
@@ -237,7 +233,7 @@ impl Sweep {
                 },
                 work: row.work,
                 predicted_us: values.us(row),
-                regard_for_error: row.regard_for_error,
+                regard: row.regard,
             })
         });
         measured.collect()
