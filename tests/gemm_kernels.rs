@@ -493,7 +493,7 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
         // The host computes them too.
         const MOST_PRODUCTS: usize = 1 << 24;
         let steps = (MOST_PRODUCTS / (bm * bn * bk)).clamp(40, 600);
-        for (m, n, k) in [(bm, bn, steps * bk), (bm + 3, 2 * bn - 3, 40 * bk + 5)] {
+        for (m, n, k) in [(bm, bn, steps * bk), (bm + 3, (2 * bn).max(4) - 3, 40 * bk + 5)] {
             let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);
             for (a, b) in [(row(k), row(n)), (row(k), col(k)), (col(m), row(n)), (col(m), col(k))] {
                 let mut problem = base(m, n, k, a, b, 0);

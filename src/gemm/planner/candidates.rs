@@ -23,15 +23,14 @@ const MANY_PRODUCTS: usize = 512;
 /// And of fewer than these in 16 bits, or of no more than the result has rows or columns.
 const MANY_PRODUCTS_OF_16_BITS: usize = 1024;
 
-/// Up to so many rows, or columns, past a matrix along k have kernels of their own, which share k already.
-const FEW_LINES: usize = 16;
+/// Up to so many rows, or columns, have kernels of their own, which share k already: TT 2×6×3507 takes 3.9 µs on an H200, and 6.1 in slices.
+const FEW_LINES: usize = 2;
 
-/// So few have such kernels whatever the matrix: TT 2×6×3507 takes 3.9 µs on an H200, and 6.1 in slices.
-const VERY_FEW_LINES: usize = 2;
+/// And in 16 bits up to so many past a matrix along k.
+const FEW_LINES_OF_16_BITS: usize = 16;
 
 /// But neither holds for results of no more than [`SMALL_RESULT`] rows and columns that are sums of so many products or more. They have too few
-/// tiles for those kernels: NT 19×16×32768 takes 22 µs on an H200 in eight slices of a cluster, for which A is repacked, and 8.7 in 64
-/// slices; without clusters four blocks would have all of NT 55×1×257708.
+/// tiles for those kernels: without clusters four blocks would have all of NT 55×1×257708.
 const VERY_MANY_PRODUCTS: usize = 1 << 14;
 const SMALL_RESULT: usize = 64;
 
@@ -135,24 +134,25 @@ fn with_b_repacked(spec: &KernelSpec, way: Way, device: &DeviceInfo) -> Option<W
     })
 }
 
-/// Whether the sums are so long that the planner compares plans whose slices a second kernel adds up. Where they are shorter than the result
-/// is wide or high, too: of 673 drawn FP32 products on an H200 19 are given such plans, of which 13 are faster by over 3 % (NT 5376×21×4608 takes
-/// 42 µs in place of 57) and two slower. In 16 bits choices among drawn products were better without.
+/// Whether the sums are so long that the planner compares plans whose slices a second kernel adds up, also where they are shorter than the result
+/// is wide or high: of 673 drawn FP32 products on an H200 such plans are chosen for 24 more, of which 16 are faster by over 3 % (NT 5376×21×4608
+/// takes 42 µs in place of 57) and three slower. In 16 bits choices among drawn products were better without.
 fn has_long_sums(problem: &GemmProblem) -> bool {
     let GemmProblem { m, n, k, .. } = *problem;
     let accesses = problem.accesses();
     let a_along_k = matches!(accesses.a, Access::RowVector | Access::RowScalar);
     let b_along_k = matches!(accesses.b, Access::ColVector | Access::ColScalar);
-    let most = match a_along_k && b_along_k {
+    let half = problem.dtype().is_16_bit();
+    let few = match a_along_k && b_along_k && half {
         _ if m.max(n) <= SMALL_RESULT && k >= VERY_MANY_PRODUCTS => 0,
-        true => FEW_LINES,
-        false => VERY_FEW_LINES,
+        true => FEW_LINES_OF_16_BITS,
+        false => FEW_LINES,
     };
-    let long = match problem.dtype().is_16_bit() {
+    let long = match half {
         true => k >= MANY_PRODUCTS_OF_16_BITS && k > m.max(n),
         false => k >= MANY_PRODUCTS,
     };
-    long && m.min(n) > most
+    long && m.min(n) > few
 }
 
 /// Why the planner does not consider a kernel that could compute `problem`.
