@@ -518,34 +518,45 @@ fn long_sums_of_small_results_are_cut_into_as_many_slices_as_fill_the_device() {
     assert!(2 * apart > count, "{apart} of {count}");
 }
 
+/// A GPU before Hopper, of it or after it.
+fn drawn_device(rng: &mut StdRng) -> DeviceInfo {
+    let devices = [
+        DeviceInfo::A100,
+        DeviceInfo::H100,
+        DeviceInfo::H200,
+        DeviceInfo::RTX_4090,
+    ];
+    devices[rng.random_range(0..devices.len())]
+}
+
+/// A product of these sizes and of this type, whose precision, orders and gaps between rows or columns are drawn.
+fn drawn_product(rng: &mut StdRng, [m, n, k]: [usize; 3], dtype: DType) -> GemmProblem {
+    let mut layout = |rows: usize, cols: usize| {
+        let gap = rng.random_range(0..2) * rng.random_range(0..9);
+        match rng.random_bool(0.5) {
+            true => OperandLayout::col_major(rows + gap),
+            false => OperandLayout::row_major(cols + gap),
+        }
+    };
+    let (a, b) = (layout(m, k), layout(k, n));
+    GemmProblem {
+        precision: Precision::ALL[rng.random_range(0..Precision::ALL.len())],
+        types: ElementTypes::all_of(dtype),
+        ..GemmProblem::new(m, n, k, a, b)
+    }
+}
+
 /// A cluster has too few blocks for the sums of a few tiles, and kernels for few lines don't take few lines past few lines. Operands that start anywhere
 /// may be repacked first, which reads and writes them.
 #[test]
 fn long_sums_of_few_lines_each_way_are_not_left_to_a_few_blocks() {
     let mut rng = StdRng::seed_from_u64(64);
     for _ in 0..600 {
-        let device = [
-            DeviceInfo::A100,
-            DeviceInfo::H100,
-            DeviceInfo::H200,
-            DeviceInfo::RTX_4090,
-        ][rng.random_range(0..4usize)];
+        let device = drawn_device(&mut rng);
         let (m, n) = (rng.random_range(1..=64), rng.random_range(1..=64));
         let k = rng.random_range(1 << 14..1 << 18);
-        let mut layout = |rows: usize, cols: usize| {
-            let gap = rng.random_range(0..2) * rng.random_range(0..9);
-            match rng.random_bool(0.5) {
-                true => OperandLayout::col_major(rows + gap),
-                false => OperandLayout::row_major(cols + gap),
-            }
-        };
-        let (a, b) = (layout(m, k), layout(k, n));
         let dtype = [DType::F32, DType::F16, DType::BF16][rng.random_range(0..3usize)];
-        let problem = GemmProblem {
-            precision: Precision::ALL[rng.random_range(0..Precision::ALL.len())],
-            types: ElementTypes::all_of(dtype),
-            ..GemmProblem::new(m, n, k, a, b)
-        };
+        let problem = drawn_product(&mut rng, [m, n, k], dtype);
         let plan = Plan::new(&problem, &device, Costs::built_in(&device)).unwrap();
         let read_us = ((m + n) * k * dtype.size()) as f64 / f64::from(device.memory_gbps) * 1e-3;
         assert!(
@@ -553,6 +564,53 @@ fn long_sums_of_few_lines_each_way_are_not_left_to_a_few_blocks() {
             "{dtype}, {read_us:.1} µs to read: {plan}"
         );
     }
+}
+
+/// Also where the sums are shorter than the result is long, and few lines lie along k.
+#[test]
+fn long_fp32_sums_of_few_tiles_may_be_cut_into_slices_whatever_their_shape() {
+    let mut rng = StdRng::seed_from_u64(65);
+    let (mut longer, mut shorter) = (0, 0);
+    for _ in 0..600 {
+        let device = drawn_device(&mut rng);
+        let (few, many) = (rng.random_range(1..=32), rng.random_range(1..=2048));
+        let (m, n) = if rng.random() { (few, many) } else { (many, few) };
+        let k = rng.random_range(1..=2048);
+        let problem = drawn_product(&mut rng, [m, n, k], DType::F32).folded().unwrap();
+        let apart =
+            Plan::candidates(&problem, &device, Costs::built_in(&device)).any(|plan| plan.reduction().is_some());
+        assert_eq!(apart, k >= 512 && m.min(n) > 2, "{m}×{n}×{k}");
+        longer += usize::from(apart && k > m.max(n));
+        shorter += usize::from(apart && k <= m.max(n));
+    }
+    assert!(longer > 50 && shorter > 50, "{longer} and {shorter}");
+}
+
+/// In 16 bits nothing but predictions and repacks counts.
+#[test]
+fn what_is_repacked_has_to_pay() {
+    let mut rng = StdRng::seed_from_u64(66);
+    let (mut repacked, mut close) = (0, 0);
+    for _ in 0..1200 {
+        let device = drawn_device(&mut rng);
+        let mut size = || {
+            let most = rng.random_range(1..=1500);
+            rng.random_range(1..=most)
+        };
+        let sizes = [size(), size(), size()];
+        let dtype = if rng.random() { DType::F16 } else { DType::BF16 };
+        let problem = drawn_product(&mut rng, sizes, dtype);
+        let costs = Costs::built_in(&device);
+        let chosen = Plan::new(&problem, &device, costs).unwrap();
+        let count = |plan: &Plan| plan.repacks.iter().flatten().count() as i32;
+        repacked += usize::from(chosen.is_repacked());
+        for plan in Plan::candidates(&problem.folded().unwrap(), &device, costs) {
+            let least = chosen.predicted_us * 1.02f64.powi(count(&chosen) - count(&plan));
+            assert!(plan.predicted_us >= least * (1.0 - 1e-9), "{chosen}\n{plan}");
+            close += usize::from(count(&plan) != count(&chosen) && plan.predicted_us < 1.02 * least);
+        }
+    }
+    assert!(repacked > 100 && close > 20, "{repacked} repacked, {close} close");
 }
 
 #[test]
