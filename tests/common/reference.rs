@@ -3,8 +3,10 @@
 //! Bound: |d − ref| ≤ C0·ε·√k·|α|·Σ|a||b| + C1·ε·(|β·c| + |bias| + |residual| + |ref|) for each element, and half an
 //! ulp of D's type where that has 16 bits.
 
+use candle_sgemm::gemm::kernel::spec::Arithmetic;
 use candle_sgemm::gemm::operands::MAX_BATCH_DIMS;
-use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, OperandLayout, Precision};
+use candle_sgemm::gemm::{Activation, Combine, DType, GemmProblem, OperandLayout, Plan, Precision};
+use half::{bf16, f16};
 
 /// Rounding errors of a sum of k products, in units of ε·√k·Σ|a||b|. A sum in order keeps well below 1 on random data;
 /// a lost or doubled product of a sum of a thousand is some thousand times more.
@@ -13,6 +15,29 @@ pub const C0: f64 = 4.0;
 pub const TF32_ERROR: f64 = 2.0 / 1024.0;
 /// Rounding errors of the epilogue, in units of ε times its terms.
 pub const C1: f64 = 16.0;
+
+/// Of so many elements, no few can spoil an average.
+pub const MANY: usize = 100;
+
+/// The Frobenius error that a bare product of [`MANY`] ordinary numbers or more may have by this plan, relative: for sums of its arithmetic
+/// and depth, and for the rounding of the result.
+pub fn frobenius_limit(plan: &Plan) -> f64 {
+    let problem = &plan.problem;
+    let (epsilon, k) = (f64::from(f32::EPSILON), problem.k as f64);
+    let sums = match plan.kernel.arithmetic {
+        _ if problem.types.a == DType::F64 => return f64::EPSILON * (1.0 + 0.2 * k.sqrt()),
+        Arithmetic::Ffma => epsilon * (1.0 + 0.2 * (plan.accumulation_depth() as f64).sqrt()),
+        // Tensor cores cut off what a sum has no bits for, every time by up to an ulp and to the same side.
+        Arithmetic::Half => epsilon * (1.0 + 0.02 * k),
+        Arithmetic::Tf32x3 => epsilon * (2.0 + 0.05 * k.sqrt()),
+        Arithmetic::Tf32 => TF32_ERROR,
+    };
+    sums + match problem.types.d {
+        DType::F16 => f64::from(f16::EPSILON) / 2.0,
+        DType::BF16 => f64::from(bf16::EPSILON) / 2.0,
+        _ => 0.0,
+    }
+}
 
 /// Calls `visit` with the offset of every element of a batch of rows × cols matrices, relative to the first.
 pub fn walk(problem: &GemmProblem, layout: &OperandLayout, rows: usize, cols: usize, mut visit: impl FnMut(usize)) {

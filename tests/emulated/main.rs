@@ -13,6 +13,7 @@ use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
+use candle_sgemm::gemm::planner::work::SHORT_SUM;
 use candle_sgemm::gemm::{ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
@@ -416,6 +417,60 @@ fn tiles_are_stored_behind_the_next() {
             tally.judge(&gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64()), rng);
         },
     );
+}
+
+/// Sums of 3×TF32 that are short take a fourth product, of the tails of both operands. Errors of random sums do not tell whether it is there.
+#[test]
+fn short_sums_have_the_product_of_both_tails() {
+    const TEST: &str = "short_sums_have_the_product_of_both_tails";
+    if ptx::skipped(TEST) {
+        return;
+    }
+    let started = Instant::now();
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let tally = Tally::default();
+    for target in [Target::Hopper, Target::Ampere] {
+        let rows: Vec<_> = TABLE
+            .iter()
+            .filter(|spec| spec.arithmetic == Arithmetic::Tf32x3 && target.has(spec.file) && chosen(spec.name))
+            .collect();
+        in_parallel(rows.len(), |i| {
+            let (spec, mut rng, device) = (rows[i], rng_of(rows[i].name, seed), target.device());
+            let plans = (0..100).find_map(|_| {
+                let mut size = |most: u32| rng.random_range(1..=most as usize);
+                let (m, n, k) = (
+                    size(2 * spec.tile.bm),
+                    size(2 * spec.tile.bn),
+                    size(SHORT_SUM as u32 - 1),
+                );
+                let layout = |along_rows: bool, rows: usize, cols: usize| match along_rows {
+                    true => OperandLayout::row_major(cols),
+                    false => OperandLayout::col_major(rows),
+                };
+                // Rows on 16 bytes, which most of these kernels need.
+                let [m, n, k] = [m, n, k].map(|size| size.next_multiple_of(4));
+                let (a, b) = (layout(rng.random(), m, k), layout(rng.random(), k, n));
+                let problem = GemmProblem::new(m, n, k.min(SHORT_SUM - 4), a, b);
+                let plan = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).ok()?;
+                Some(Plan::variants(spec, &plan.problem, &device, Costs::built_in(&device)).collect::<Vec<_>>())
+            });
+            let Some(plan) = plans.and_then(|plans| plans.into_iter().choose(&mut rng)) else {
+                tally.complain(format!("{}: no problem suits it", spec.name));
+                return;
+            };
+            let case = gemm::Case::new(plan, target, device, 0, rng.next_u64()).of_tails();
+            match case.run(&ptx::module(spec.file, target), Schedule::drawn(rng.next_u64())) {
+                Ok((d, report)) => {
+                    tally.ran(report);
+                    if let Some(lost) = case.lost_tail(&d) {
+                        tally.complain(format!("{case}: {lost}"));
+                    }
+                }
+                Err(wrong) => tally.complain(format!("{case}:\n{wrong}")),
+            }
+        });
+    }
+    tally.conclude("short sums of tails", started);
 }
 
 /// So many of this product along three dimensions of a batch. Those of A and of B that do not `differ` are the same along them.

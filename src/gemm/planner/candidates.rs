@@ -29,10 +29,10 @@ const FEW_LINES: usize = 2;
 /// And in 16 bits up to so many past a matrix along k.
 const FEW_LINES_OF_16_BITS: usize = 16;
 
-/// But neither holds for results of no more than [`SMALL_RESULT`] rows and columns that are sums of so many products or more. They have too few
+/// But neither holds for results of no more than [`TINY_RESULT`] rows and columns that are sums of so many products or more. They have too few
 /// tiles for those kernels: without clusters four blocks would have all of NT 55×1×257708.
 const VERY_MANY_PRODUCTS: usize = 1 << 14;
-const SMALL_RESULT: usize = 64;
+const TINY_RESULT: usize = 64;
 
 /// The ways to cut k that the planner tries where a kernel can.
 const CLUSTER_SPLITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
@@ -144,7 +144,7 @@ fn has_long_sums(problem: &GemmProblem) -> bool {
     let b_along_k = matches!(accesses.b, Access::ColVector | Access::ColScalar);
     let half = problem.dtype().is_16_bit();
     let few = match a_along_k && b_along_k && half {
-        _ if m.max(n) <= SMALL_RESULT && k >= VERY_MANY_PRODUCTS => 0,
+        _ if m.max(n) <= TINY_RESULT && k >= VERY_MANY_PRODUCTS => 0,
         true => FEW_LINES_OF_16_BITS,
         false => FEW_LINES,
     };
