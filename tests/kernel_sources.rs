@@ -301,7 +301,7 @@ const FAMILIES: &[Family] = &[
         of: "few_rows::Shape<BM, BN, LANES_K, LANES_M, WARPS, STEPS>",
         says: &[
             ("bm", "BM"), ("bn", "BN"), ("bk", "C::STEP_K"), ("tm", "C::TM"), ("tn", "C::TN"), ("threads", "C::THREADS"),
-            ("partial_sums", "C::PARTIAL_SUMS"), ("most_rows", "BM"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
+            ("partial_sums", "C::PARTIAL_SUMS"), ("most_rows", "few_rows::kMostTileRows * BM"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
     },
     Family {

@@ -19,6 +19,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and long lines on an H200, seldom drawn here: 1×4096×4096, 1×14336×4096 and 1×4096×14336",
     ),
     (
+        "gemv_stream_bf16_m1_k1024",
+        "one row and lines of about 1024 elements, seldom drawn here: 1×768×768 takes 2.7 µs on an H100, cuBLAS 5.1",
+    ),
+    (
         "ffma_64x64",
         "GPUs without Hopper's kernels, seldom drawn here (10 of 100 000): of 1602 products it is the fastest of 3 among those, by up to 3 %",
     ),

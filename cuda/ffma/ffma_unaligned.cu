@@ -45,6 +45,7 @@
 // So 128 × 32 has two stages and five blocks, and 64 × 32, 32 × 32 and 16 × 32 have 4 × 4 outputs a thread (docs/unaligned.md has the times).
 // Tiles with 48 rows or columns, 64 × 96, 96 × 64 and 32 × 96 have 4 × 12 or 12 × 4 outputs a thread, for what 64 and 128 would leave
 // half empty, and tiles with 80 columns 4 × 20, for heads of 80 and 160. 128 × 96 has 8 × 12, the fewest instructions for an FFMA.
+// Tiles with 16 columns or rows have 4 × 4 or 8 × 4, for 9 to 16 of them, of which 32 would leave half empty.
 //
 // Sliced-K (…_sliced_k). Where there is a tile a multiprocessor or less, a block of two or four warps keeps a scheduler busy for a third of
 // the time. There groups of warps, each with a ring of its own, take a part of k each, and add up their sums through shared memory.
@@ -395,6 +396,11 @@ FFMA_UNALIGNED(ffma_unaligned_32x64, 8, 32, 64, 16, 32, 32, 4, 8, 3, false, 128,
 FFMA_UNALIGNED(ffma_unaligned_32x48, 13, 32, 48, 16, 32, 48, 4, 12, 3, false, 128, 1)
 FFMA_UNALIGNED(ffma_unaligned_32x32, 14, 32, 32, 16, 16, 32, 4, 4, 2, false, 0, 1)
 FFMA_UNALIGNED(ffma_unaligned_16x32, 19, 16, 32, 16, 16, 32, 4, 4, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_256x16, 5, 256, 16, 16, 64, 16, 8, 4, 2, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_128x16, 7, 128, 16, 16, 32, 16, 4, 4, 2, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_64x16, 12, 64, 16, 16, 32, 16, 4, 4, 3, false, 128, 1)
+FFMA_UNALIGNED(ffma_unaligned_16x128, 7, 16, 128, 16, 16, 32, 4, 4, 2, false, 0, 1)
+FFMA_UNALIGNED(ffma_unaligned_16x64, 12, 16, 64, 16, 16, 32, 4, 4, 3, false, 128, 1)
 // Sliced-K.
 FFMA_UNALIGNED(ffma_unaligned_64x64_sliced_k, 2, 64, 64, 32, 32, 32, 4, 8, 3, false, 0, 2)
 FFMA_UNALIGNED(ffma_unaligned_64x48_sliced_k, 2, 64, 48, 64, 32, 48, 4, 12, 3, false, 0, 4)

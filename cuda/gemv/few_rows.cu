@@ -1,5 +1,5 @@
 // Few rows of A past a matrix of weights that is stored n × k, as linear layers have it, where the operands are small and lie in the
-// L2: D (m ≤ 16) = X · Wᵀ, as a short sentence has them in every layer of a small encoder.
+// L2: D (m ≤ 128) = X · Wᵀ, as a short sentence has them in every layer of a small encoder.
 //
 // Such a product takes as long as its chain of dependent steps, not as its bytes or its multiplications. A tile kernel for 16 rows has
 // many of them: barriers and tensor maps to set up, stages to wait for, tiles to convert, sums to stage. Here the chain has one round
@@ -9,8 +9,8 @@
 //   a lane      TM rows by TN lines of W (columns of D) by four neighbours of k, a vector of each, STEPS times
 //   a warp      LANES_K lanes along k, which read 128 neighbouring bytes of a line or row; the others along rows and lines: fewer
 //               lanes along k leave fewer sums to exchange, and a vector is used for more multiplications
-//   a block     WARPS warps along k, one round trip for SLAB_K of it; what is longer comes in turns, of which the next is under
-//               way while one is worked on
+//   a block     BM rows by BN lines; WARPS warps along k, one round trip for SLAB_K of it; what is longer comes in turns, of which
+//               the next is under way while one is worked on
 //   a cluster   its blocks cut k where lines are few: each reads all rows of X, so fewer and longer blocks fetch less from the L2,
 //               and cuts make up the number
 //
@@ -18,9 +18,9 @@
 // the one that stores them, rows in turn: that takes one barrier of the cluster after the sums, and none before a block may end. Sums
 // are FP32, added in one order, lanes, then warps, then slices: results are the same from run to run.
 //
-// Needs: at most 16 rows, one matrix, rows of X and lines of W on 16 bytes. k of any length: what is beyond a multiple of 4 is added
-// in the end, element by element.
-// Traffic: W once, X once a block. 16×1536×384 in tiles of 16 × 8: 2.4 MB of W and at most 4.7 MB of X out of the L2.
+// Needs: at most 128 rows (kMostTileRows tiles), one matrix, rows of X and lines of W on 16 bytes. k of any length: what is beyond a
+// multiple of 4 is added in the end, element by element.
+// Traffic: W once for every 16 rows, X once a block. 16×1536×384 in tiles of 16 × 8: 2.4 MB of W and at most 4.7 MB of X out of the L2.
 // Floor on an H200: 1.3 µs from one kernel's end to the next one's first instructions and its own end, 0.5 µs to the L2 and back.
 // On an H200, one after the other with PDL, for 16 rows: k = 384 takes 1.8 µs at n = 384 and 2.4 µs at n = 1536, 384 × 1536 3.1 µs (k in
 // four slices), 1024 × 1024 3.2 µs. gemm_tf32x3_sm90_16x64_nt takes 5.1 to 6.2 µs. From n = 2048 on, the wider tile reads X less often.
@@ -35,7 +35,8 @@
 
 namespace few_rows {
 
-constexpr int kMostSlices = 8;   // of k: as many blocks as a cluster may have on every GPU that has clusters
+constexpr int kMostSlices = 8;     // of k: as many blocks as a cluster may have on every GPU that has clusters
+constexpr int kMostTileRows = 8;   // tiles along the rows of D
 
 // Rows and lines of a block, lanes of a warp along k and along the rows (the others lie along the lines), warps, vectors of a line that a
 // lane asks for at once.
@@ -91,12 +92,16 @@ __device__ __forceinline__ void multiply_add(float& sum, float4 x, float4 w) {
 
 template <typename SHAPE>
 __device__ __forceinline__ void multiply(const GemmArgs& args, typename SHAPE::Shared& shared) {
-    constexpr int BN = SHAPE::BN, TM = SHAPE::TM, TN = SHAPE::TN, STEPS = SHAPE::STEPS, EACH = SHAPE::EACH;
+    constexpr int BM = SHAPE::BM, BN = SHAPE::BN, TM = SHAPE::TM, TN = SHAPE::TN, STEPS = SHAPE::STEPS, EACH = SHAPE::EACH;
     constexpr int LANES_K = SHAPE::LANES_K, LANES_M = SHAPE::LANES_M, THREADS = SHAPE::THREADS, WARPS = SHAPE::WARPS;
     constexpr int PAIR = SHAPE::PAIR;
-    const int slices = args.split_k, slice = slice_of_block(), first_line = tile_of_block() * BN;
+    const int slices = args.split_k, slice = slice_of_block();
     const bool cut = slices > 1;
     if (cut) started();
+    // Tiles follow one another along the lines.
+    const unsigned tile = tile_of_block(), tile_cols = (args.n - 1) / BN + 1;
+    const int first_row = static_cast<int>(tile / tile_cols) * BM;
+    const int first_line = static_cast<int>(tile % tile_cols) * BN;
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const int whole_k = args.k / kVector * kVector;   // what is left is added in the end, element by element
     const int k_begin = slice * args.k_slice, k_end = min(k_begin + args.k_slice, whole_k);
@@ -107,11 +112,11 @@ __device__ __forceinline__ void multiply(const GemmArgs& args, typename SHAPE::S
     // Rows and lines beyond the last are read as the last one again and not stored.
     const float *row[TM], *line[TN];
     line[0] = b + min(first_line + lane_line, args.n - 1) * args.b.col_stride + lane_k;
-    row[0] = a + min(lane_row, args.m - 1) * args.a.row_stride + lane_k;
+    row[0] = a + min(first_row + lane_row, args.m - 1) * args.a.row_stride + lane_k;
 #pragma unroll
     for (int i = 1; i < TN; ++i) line[i] = line[i - 1] + (first_line + lane_line + i < args.n ? args.b.col_stride : 0);
 #pragma unroll
-    for (int i = 1; i < TM; ++i) row[i] = row[i - 1] + (lane_row + i < args.m ? args.a.row_stride : 0);
+    for (int i = 1; i < TM; ++i) row[i] = row[i - 1] + (first_row + lane_row + i < args.m ? args.a.row_stride : 0);
 #pragma unroll
     for (int i = 0; i < TN; ++i) line[i] = ptx::compute_now(line[i]);
 #pragma unroll
@@ -138,13 +143,14 @@ __device__ __forceinline__ void multiply(const GemmArgs& args, typename SHAPE::S
     ptx::let_next_kernel_start();   // behind the loads: its first instructions do not take turns with them
 
     // The outputs that this thread adds up over the warps, one in THREADS, and which block of the cluster stores them.
-    const auto row_of = [&](int i) { return (static_cast<int>(threadIdx.x) + i * THREADS) / BN; };
+    const auto tile_row_of = [&](int i) { return (static_cast<int>(threadIdx.x) + i * THREADS) / BN; };
+    const auto row_of = [&](int i) { return first_row + tile_row_of(i); };
     const auto line_of = [&](int i) { return first_line + (static_cast<int>(threadIdx.x) + i * THREADS) % BN; };
     const auto is_output = [&](int i) {
         return SHAPE::OUTPUTS % THREADS == 0 || static_cast<int>(threadIdx.x) + i * THREADS < SHAPE::OUTPUTS;
     };
     const auto owner_of = [&](int i) {
-        return cut ? static_cast<int>(static_cast<unsigned>(row_of(i)) % static_cast<unsigned>(slices)) : 0;
+        return cut ? static_cast<int>(static_cast<unsigned>(tile_row_of(i)) % static_cast<unsigned>(slices)) : 0;
     };
     const Epilogue epilogue(args, 0);
     Epilogue::Beside beside[EACH];

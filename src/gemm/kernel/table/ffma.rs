@@ -47,6 +47,11 @@ pub(super) const ROWS: &[KernelSpec] = &[
     unaligned("ffma_unaligned_32x48",   [32, 48, 16],   [32, 48], [4, 12], 3),
     unaligned("ffma_unaligned_32x32",   [32, 32, 16],   [16, 32], [4, 4], 2),
     unaligned("ffma_unaligned_16x32",   [16, 32, 16],   [16, 32], [4, 4], 3),
+    unaligned("ffma_unaligned_256x16",  [256, 16, 16],  [64, 16], [8, 4], 2),
+    unaligned("ffma_unaligned_128x16",  [128, 16, 16],  [32, 16], [4, 4], 2),
+    unaligned("ffma_unaligned_64x16",   [64, 16, 16],   [32, 16], [4, 4], 3),
+    unaligned("ffma_unaligned_16x128",  [16, 128, 16],  [16, 32], [4, 4], 2),
+    unaligned("ffma_unaligned_16x64",   [16, 64, 16],   [16, 32], [4, 4], 3),
 
     // name, [BM, BN, BK], [WM, WN], [TM, TN], stages, groups of warps that share k
     unaligned_sliced_k("ffma_unaligned_64x64_sliced_k", [64, 64, 32],  [32, 32], [4, 8], 3, 2),
