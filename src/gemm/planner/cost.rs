@@ -5,6 +5,7 @@ use super::work::Work;
 use crate::device::BLOCKS_BESIDE;
 use crate::gemm::kernel::costs::{KernelCost, SharedCosts};
 use crate::gemm::schedule::cut::Cut;
+use crate::gemm::schedule::parallel;
 use crate::gemm::schedule::stream_k::StreamK;
 use crate::gemm::schedule::work_queue::WorkQueue;
 
@@ -35,7 +36,12 @@ impl Work {
         };
         let (split_us, _) = shared.clusters.of(self.cluster());
         let parallel_us = match self.cut {
-            Cut::Parallel(_) => shared.parallel.start_us + self.slices_us / shared.parallel.bandwidth,
+            Cut::Parallel(slices) => {
+                let further = f64::from(parallel::rounds(slices) - 1);
+                shared.parallel.start_us
+                    + self.slices_us / shared.parallel.bandwidth
+                    + further * shared.parallel.round_us
+            }
             _ => 0.0,
         };
         let exchange_us = self.exchange_us(&blocks, cost, shared);
@@ -279,7 +285,7 @@ impl KernelCost {
 mod tests {
     use super::*;
     use crate::device::DeviceInfo;
-    use crate::gemm::kernel::costs::Costs;
+    use crate::gemm::kernel::costs::{Costs, ParallelCosts};
     use crate::gemm::operands::{DType, ElementTypes, OperandLayout};
     use crate::gemm::planner::plan::Plan;
     use crate::gemm::planner::work::{edges, outside};
@@ -385,6 +391,42 @@ mod tests {
             early > 100 && late > 100,
             "{early} that start early, {late} that do not"
         );
+    }
+
+    #[test]
+    fn each_round_of_slices_takes_its_time() {
+        let (mut rng, mut one, mut several) = (StdRng::seed_from_u64(16), 0, 0);
+        for device in [DeviceInfo::A100, DeviceInfo::H200] {
+            let costs = Costs::built_in(&device);
+            for _ in 0..60 {
+                let mut size = |most: usize| rng.random_range(1..=most);
+                let problem = GemmProblem::row_major(size(100), size(100), size(100_000));
+                let Ok(problem) = problem.folded() else { continue };
+                let round_us = rng.random_range(0.1..5.0);
+                for plan in Plan::candidates(&problem, &device, costs) {
+                    let (Some(cost), &shared) = (costs.of(plan.kernel), costs.shared_of(problem.dtype())) else {
+                        panic!("a candidate without costs: {plan}");
+                    };
+                    let us = |round_us: f64| {
+                        let parallel = ParallelCosts {
+                            round_us,
+                            ..shared.parallel
+                        };
+                        plan.work(&device).us(cost, &SharedCosts { parallel, ..shared })
+                    };
+                    let further = match plan.cut {
+                        // Eight groups of threads have eight of them under way each.
+                        Cut::Parallel(slices) => slices.div_ceil(64) - 1,
+                        _ => 0,
+                    };
+                    let more = us(round_us) - us(0.0);
+                    assert!((more - f64::from(further) * round_us).abs() < 1e-6, "{plan}: {more}");
+                    one += u32::from(matches!(plan.cut, Cut::Parallel(_)) && further == 0);
+                    several += u32::from(further > 0);
+                }
+            }
+        }
+        assert!(one > 100 && several > 100, "{one} with one round, {several} with more");
     }
 
     #[test]

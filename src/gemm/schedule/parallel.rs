@@ -76,13 +76,24 @@ pub fn ways(
     })
 }
 
+/// Groups of threads that share so many slices.
+const fn groups(slices: u32) -> usize {
+    let mut groups = 1;
+    while groups < MOST_GROUPS && slices as usize > groups * AHEAD {
+        groups *= 2;
+    }
+    groups
+}
+
+/// How often a thread of the second kernel asks for slices and waits until they are there.
+pub const fn rounds(slices: u32) -> u32 {
+    (slices as usize).div_ceil(groups(slices) * AHEAD) as u32
+}
+
 impl Reduction {
     /// The kernel that adds up so many slices.
     pub fn of(problem: &GemmProblem, slices: u32) -> Self {
-        let mut groups = 1;
-        while groups < MOST_GROUPS && slices as usize > groups * AHEAD {
-            groups *= 2;
-        }
+        let groups = groups(slices);
         let vectors = problem.m * (pitch(problem.n) / VECTOR);
         Reduction {
             name: match problem.dtype() {
@@ -128,6 +139,24 @@ mod tests {
             }
         }
         assert!(count > 1000, "{count}");
+    }
+
+    #[test]
+    fn slices_that_all_groups_have_under_way_at_once_take_one_round() {
+        let mut rng = StdRng::seed_from_u64(2);
+        let at_once = (AHEAD * MOST_GROUPS) as u32;
+        for _ in 0..2000 {
+            let slices = rng.random_range(1..=10_000);
+            let rounds = rounds(slices);
+            // The group with most slices has them in so many turns of AHEAD.
+            let groups = (slices as usize).div_ceil(AHEAD).next_power_of_two().min(MOST_GROUPS);
+            assert_eq!(
+                rounds as usize,
+                (slices as usize).div_ceil(groups).div_ceil(AHEAD),
+                "{slices}"
+            );
+            assert_eq!(rounds == 1, slices <= at_once, "{slices}");
+        }
     }
 
     #[test]

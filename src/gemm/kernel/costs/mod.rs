@@ -211,6 +211,7 @@ impl Costs {
                 ("sums_us", clusters.sums_us),
                 ("round_us", clusters.round_us),
                 ("parallel.start_us", parallel.start_us),
+                ("parallel.round_us", parallel.round_us),
             ] {
                 check(of, name, value, 0.0, LONGEST)?;
             }

@@ -58,7 +58,12 @@ fn shared_source(name: &str, shared: &SharedCosts) -> String {
             sums_us,
             round_us,
         },
-        parallel: ParallelCosts { start_us, bandwidth },
+        parallel:
+            ParallelCosts {
+                start_us,
+                bandwidth,
+                round_us: parallel_round_us,
+            },
         stream_k:
             StreamKCosts {
                 finish,
@@ -102,7 +107,7 @@ pub(super) const {name}: SharedCosts = SharedCosts {{
         sums_us: {sums_us:?},
         round_us: {round_us:?},
     }},
-    parallel: ParallelCosts {{ start_us: {start_us:?}, bandwidth: {bandwidth:?} }},
+    parallel: ParallelCosts {{ start_us: {start_us:?}, bandwidth: {bandwidth:?}, round_us: {parallel_round_us:?} }},
     stream_k: StreamKCosts {{ finish: {finish:?}, piece: {piece:?}, straddle: {straddle:?}, out_of_step: {out_of_step:?} }},
     repack: RepackCosts {{
         copy: {copy},

@@ -187,11 +187,15 @@ impl ClusterCosts {
 
 /// What it costs to add up slices of k by a second kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ParallelCosts {
     /// What it takes beside the bytes of the sums, in µs.
     pub start_us: f64,
     /// The bandwidth at which these are written and read, as a multiple of the datasheet's for memory: they stay in the L2.
     pub bandwidth: f64,
+    /// What a thread takes for each further [round](crate::gemm::schedule::parallel::rounds) of slices that it asks for, in µs: the way to the
+    /// L2 and back.
+    pub round_us: f64,
 }
 
 /// A guess, where it was not fitted.
@@ -200,6 +204,7 @@ impl Default for ParallelCosts {
         ParallelCosts {
             start_us: 2.6,
             bandwidth: 0.8,
+            round_us: 0.7,
         }
     }
 }

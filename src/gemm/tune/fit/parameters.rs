@@ -114,6 +114,7 @@ pub static IN_COMMON: &[Term<SharedCosts>] = &[
     in_common(|shared| &mut shared.clusters.round_us).from(1.0),
     in_common(|shared| &mut shared.parallel.start_us),
     in_common(|shared| &mut shared.parallel.bandwidth),
+    in_common(|shared| &mut shared.parallel.round_us).from(0.7),
     in_common(|shared| &mut shared.stream_k.finish),
     in_common(|shared| &mut shared.stream_k.piece),
     in_common(|shared| &mut shared.stream_k.straddle),
