@@ -296,10 +296,20 @@ impl<T: Element> Prepared<T> {
         let frobenius = (error / norm.max(f64::MIN_POSITIVE)).sqrt();
         let limit = frobenius_limit(plan);
         let plain = self.case.problem.epilogue.c.is_none() && self.case.problem.epilogue.is_plain();
-        // Rows or columns that are one, broadcast, have the same sums: no average that cancellation could not spoil.
-        let different = |stride: i64, extent: usize| if stride == 0 { 1 } else { extent };
+        // Rows, columns or matrices that are one, broadcast, have the same sums, which cancellation could spoil together.
+        let different = |strides: &[i64], extent: usize| {
+            if strides.iter().all(|&stride| stride == 0) {
+                1
+            } else {
+                extent
+            }
+        };
         let problem = &self.case.problem;
-        let sums = different(problem.a.row_stride, problem.m) * different(problem.b.col_stride, problem.n);
+        let (a, b) = (&problem.a, &problem.b);
+        let matrices: usize = (0..MAX_BATCH_DIMS)
+            .map(|dim| different(&[a.batch_strides[dim], b.batch_strides[dim]], problem.batch_dims[dim]))
+            .product();
+        let sums = matrices * different(&[a.row_stride], problem.m) * different(&[b.col_stride], problem.n);
         if plain && norm > 0.0 && sums >= MANY && frobenius > limit {
             return Some(format!("the Frobenius error is {frobenius:e}, above {limit:e}"));
         }

@@ -11,7 +11,7 @@
 //               lanes along k leave fewer sums to exchange, and a vector is used for more multiplications
 //   a block     BM rows by BN lines; WARPS warps along k, one round trip for SLAB_K of it; what is longer comes in turns, of which
 //               the next is under way while one is worked on
-//   a cluster   its blocks cut k where lines are few: each reads all rows of X, so fewer and longer blocks fetch less from the L2,
+//   a cluster   its blocks cut k where lines are few: each reads all rows of its tile, so fewer and longer blocks fetch less from the L2,
 //               and cuts make up the number
 //
 // Lanes' sums halve over the lanes along k (LaneSum), warps' sums meet in shared memory. Where k is cut, each block sends its sums to
@@ -20,7 +20,7 @@
 //
 // Needs: at most 128 rows (kMostTileRows tiles), one matrix, rows of X and lines of W on 16 bytes. k of any length: what is beyond a
 // multiple of 4 is added in the end, element by element.
-// Traffic: W once for every 16 rows, X once a block. 16×1536×384 in tiles of 16 × 8: 2.4 MB of W and at most 4.7 MB of X out of the L2.
+// Traffic: W once for every BM rows, a tile's rows of X once a block. 16×1536×384 in tiles of 16 × 8: 2.4 MB of W and at most 4.7 MB of X out of the L2.
 // Floor on an H200: 1.3 µs from one kernel's end to the next one's first instructions and its own end, 0.5 µs to the L2 and back.
 // On an H200, one after the other with PDL, for 16 rows: k = 384 takes 1.8 µs at n = 384 and 2.4 µs at n = 1536, 384 × 1536 3.1 µs (k in
 // four slices), 1024 × 1024 3.2 µs. gemm_tf32x3_sm90_16x64_nt takes 5.1 to 6.2 µs. From n = 2048 on, the wider tile reads X less often.

@@ -485,7 +485,7 @@ mod tests {
             for dear in dearer {
                 assert!(work.us(&dear, &shared) >= us, "{plan}");
             }
-            let mut dearer = [shared; 10];
+            let mut dearer = [shared; 11];
             dearer[0].clusters.round_us += 1.0;
             dearer[1].off_sectors += 1.0;
             dearer[2].l2_off_sectors += 1.0;
@@ -496,6 +496,7 @@ mod tests {
             dearer[7].stream_k.out_of_step += 1.0;
             dearer[8].single_line += 1.0;
             dearer[9].single_outside += 1.0;
+            dearer[10].parallel.round_us += 1.0;
             for dear in dearer {
                 assert!(us.is_finite() && us > 0.0 && work.us(&cost, &dear) >= us, "{plan}");
             }

@@ -270,6 +270,30 @@ fn sixteen_rows_get_tiles_of_sixteen_and_leave_the_weights_in_place() {
     }
 }
 
+/// Small products of more rows than a tile has, up to eight tiles.
+#[test]
+fn up_to_128_rows_past_weights_in_the_l2_are_one_round_trip() {
+    let costs = Costs::built_in(&DeviceInfo::H200);
+    let problem = |m, n, k| {
+        let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+        problem.precision = Precision::Fp32Strict;
+        problem
+    };
+    for (m, n, k) in [(48, 16, 4704), (64, 384, 384), (77, 512, 512), (128, 384, 384)] {
+        let plan = Plan::new(&problem(m, n, k), &DeviceInfo::H200, costs).unwrap();
+        assert!(plan.kernel.name.starts_with("few_rows_"), "{plan}");
+    }
+    let mut rng = StdRng::seed_from_u64(31);
+    for spec in TABLE.iter().filter(|spec| spec.name.starts_with("few_rows_")) {
+        for _ in 0..200 {
+            let m = rng.random_range(1..=256);
+            let (n, k) = (4 * rng.random_range(1..=300), 4 * rng.random_range(1..=300));
+            let refusal = spec.refusal(&problem(m, n, k).folded().unwrap(), &DeviceInfo::H200);
+            assert_eq!(refusal.is_some(), m > 128, "{}: {m}×{n}×{k}", spec.name);
+        }
+    }
+}
+
 /// The products of a small encoder on a short sentence.
 #[test]
 fn sixteen_rows_past_weights_in_the_l2_are_one_round_trip() {

@@ -8,6 +8,7 @@
 //! | `thin_`, `gemv_` but for `gemv_dot_m1` to `…_m4` and `gemv_stream_`, `few_rows_`, `ffma_few_k_`, `ffma_outer_`, `ffma_words_`, `ffma_unaligned_` but for 64 × 128 and 128 × 64 | 2201 FP32 products, of 987 of which kernels for Hopper alone and clusters had been left out | 2026-11-28 | began by hand: `full` of `ffma_outer_`, which memory hides, and the bandwidth of its blocks of one warp and of `gemv_short_n1` |
 //! | `brief_`, `gemv_short_…_deep`, `ffma_unaligned_` with 48, 80 or 96 rows or columns, with 16 columns, or of 16 × 64, 16 × 128 or 128 × 128 | | | an H200's, of `brief_bf16_` those of 2026-11-28: no H100 has run them |
 //! | `thin_wide_`, `thin_run_` past rows of A, `thin_run_128x8`, `ffma_kmajor_` of 16 and 32 columns | | | first guesses, by kernels like them: no H100 has run them, and by such guesses an H200 chose worse than by what was fitted then |
+//! | `few_rows_` again | | | by products of up to 16 rows: no H100 has run more of them |
 //! | what kernels share: rounds of slices | | | an H200's |
 //! | 16-bit kernels, and what they share | 3731 BF16 products | 2026-11-27 | blocks with several tiles have had shorter ends since (docs/sixteen_bit.md): where k is short, these may be too high |
 //! | `gemv_bf16_`, `gemv_stream_bf16_`, `gemv_ring_bf16_` | fits before | | held: those products have few rows that 16 bytes fit, and by a fit to them choices in the grid are worse |

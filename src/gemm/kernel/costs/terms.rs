@@ -187,7 +187,6 @@ impl ClusterCosts {
 
 /// What it costs to add up slices of k by a second kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct ParallelCosts {
     /// What it takes beside the bytes of the sums, in µs.
     pub start_us: f64,
@@ -195,6 +194,7 @@ pub struct ParallelCosts {
     pub bandwidth: f64,
     /// What a thread takes for each further [round](crate::gemm::schedule::parallel::rounds) of slices that it asks for, in µs: the way to the
     /// L2 and back.
+    #[serde(default)]
     pub round_us: f64,
 }
 

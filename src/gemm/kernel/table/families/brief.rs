@@ -10,11 +10,11 @@ use crate::gemm::operands::Access;
 const BRIEF_ROWS: u32 = 64;
 /// The longest k of a product that takes about as long as a launch: from some thousands on, kernels with more of it under way are faster.
 const BRIEF_K: u32 = 2048;
-/// The same for larger blocks than these, which have four times as much under way.
+/// The same for larger blocks than these, which have four times as much under way, past lines along k.
 const BRIEF_DEEP_K: u32 = 16384;
 const BRIEF_THREADS: u32 = 256;
-/// Where lines lie across k, such blocks go on for so many turns of it: each element of a turn is in a line of memory of its own, which takes
-/// 1.5 ns for each step of k where the L2 does not hold them. Of 22 products with a longer k, recorded on an H200 with all that comes near,
+/// Past lines across k such blocks go on for so many turns of it: each step of k is in a line of memory of its own, and where the L2 does not
+/// hold them a step takes more than a nanosecond (docs/few_vectors.md). Of 24 products with a longer k, recorded on an H200 with all that comes near,
 /// these kernels are the fastest of one, by 4 %, and take 1.1 to 2.4 times as long as the fastest of the others.
 const BRIEF_DEEP_TURNS: u32 = 3;
 
@@ -30,6 +30,14 @@ const fn brief(name: &'static str, block: [u32; 3], steps: u32, lines: u32) -> K
         partial_sums: of_line,
         ..gemv(name, [bm, bn], lines * of_line / derived::WARP)
     }
+}
+
+/// Whether lines that a kernel takes so lie across k: its operand is contiguous along the other dimension, which is `inner`.
+const fn lies_across(access: &[Access], inner: Access) -> bool {
+    matches!(
+        (access, inner),
+        ([Access::RowVector, ..], Access::RowVector) | ([Access::ColVector, ..], Access::ColVector)
+    )
 }
 
 /// The longest k for blocks of so many lines, each of which so many threads share, and which lie across k or along it. A turn has BK of it.
@@ -53,7 +61,7 @@ pub(in super::super) const fn brief_rows(
         needs: Needs {
             b,
             max_m: BRIEF_ROWS,
-            max_k: longest_brief_k(bk / steps, lines, matches!(b, [Access::RowVector, ..]), bk),
+            max_k: longest_brief_k(bk / steps, lines, lies_across(b, Access::RowVector), bk),
             ..Needs::ANY
         },
         ..brief(name, block, steps, lines)
@@ -73,7 +81,7 @@ pub(in super::super) const fn brief_cols(
         needs: Needs {
             a,
             max_n: bn,
-            max_k: longest_brief_k(bk / steps, lines, matches!(a, [Access::ColVector, ..]), bk),
+            max_k: longest_brief_k(bk / steps, lines, lies_across(a, Access::ColVector), bk),
             ..Needs::ANY
         },
         ..brief(name, block, steps, lines)

@@ -138,7 +138,7 @@ pub(in super::super) const fn fused(name: &'static str, costs: &'static str, of:
 /// Tiles along the rows that a kernel of [`at_once`] takes at most: `kMostTileRows` of cuda/gemv/few_rows.cu.
 const AT_ONCE_TILES: u32 = 8;
 
-/// One matrix, at most eight times BM rows of A; B is stored transposed, and a block asks for all that it needs of both at once. k is cut across a
+/// One matrix, at most `AT_ONCE_TILES` tiles of BM rows of A; B is stored transposed, and a block asks for all that it needs of both at once. k is cut across a
 /// cluster where there are few columns. Tile `[BM, BN]`, then lanes of a warp along k and along the rows, and warps, which share k.
 pub(in super::super) const fn at_once(
     name: &'static str,
