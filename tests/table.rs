@@ -266,8 +266,8 @@ fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> Gemm
     };
     let [bm, bn] = [spec.tile.bm, spec.tile.bn].map(|size| size as usize);
     let (m, n) = match spec.needs {
-        Needs { max_m: 1.., .. } => (bm, bn * columns),
-        Needs { max_n: 1.., .. } => (bm * rows, bn),
+        Needs { max_m: 1.., .. } => (bm * rows.min(spec.needs.max_m as usize / bm).max(1), bn * columns),
+        Needs { max_n: 1.., .. } => (bm * rows, bn * columns.min(spec.needs.max_n as usize / bn).max(1)),
         _ => (bm * rows, bn * columns),
     };
     let k = match spec.needs.max_k {

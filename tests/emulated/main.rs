@@ -437,20 +437,19 @@ fn short_sums_have_the_product_of_both_tails() {
         in_parallel(rows.len(), |i| {
             let (spec, mut rng, device) = (rows[i], rng_of(rows[i].name, seed), target.device());
             let plans = (0..100).find_map(|_| {
-                let mut size = |most: u32| rng.random_range(1..=most as usize);
-                let (m, n, k) = (
-                    size(2 * spec.tile.bm),
-                    size(2 * spec.tile.bn),
-                    size(SHORT_SUM as u32 - 1),
-                );
-                let layout = |along_rows: bool, rows: usize, cols: usize| match along_rows {
-                    true => OperandLayout::row_major(cols),
-                    false => OperandLayout::col_major(rows),
+                // As often as not with rows on 16 bytes, which most of these kernels need, and with gaps between them.
+                let step = [1, 4][rng.random_range(0..2usize)];
+                let mut size = |most: usize| (rng.random_range(1..=most.div_ceil(step)) * step).min(most / step * step);
+                let [m, n] = [spec.tile.bm, spec.tile.bn].map(|tile| size(2 * tile as usize));
+                let k = size(SHORT_SUM - 1);
+                let mut layout = |rows: usize, cols: usize| {
+                    let gap = rng.random_range(0..3) * step;
+                    match rng.random() {
+                        true => OperandLayout::row_major(cols + gap),
+                        false => OperandLayout::col_major(rows + gap),
+                    }
                 };
-                // Rows on 16 bytes, which most of these kernels need.
-                let [m, n, k] = [m, n, k].map(|size| size.next_multiple_of(4));
-                let (a, b) = (layout(rng.random(), m, k), layout(rng.random(), k, n));
-                let problem = GemmProblem::new(m, n, k.min(SHORT_SUM - 4), a, b);
+                let problem = GemmProblem::new(m, n, k, layout(m, k), layout(k, n));
                 let plan = Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).ok()?;
                 Some(Plan::variants(spec, &plan.problem, &device, Costs::built_in(&device)).collect::<Vec<_>>())
             });
