@@ -23,6 +23,7 @@ fn main() {
 mod cuda {
     use super::architectures::{self, Wish};
     use std::collections::hash_map::DefaultHasher;
+    use std::collections::BTreeSet;
     use std::fmt::Write as _;
     use std::hash::{Hash, Hasher};
     use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ mod cuda {
     const ARCHITECTURES: &str = "CANDLE_SGEMM_ARCHS";
     /// What candle builds its own kernels for.
     const COMPUTE_CAP: &str = "CUDA_COMPUTE_CAP";
+    /// Options that nvcc takes from the environment.
+    const NVCCS_OWN: [&str; 2] = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"];
     /// Files for one architecture end in this; they use its own instructions, so they get the `a` target.
     const HOPPER_SUFFIX: &str = "_sm90";
     const HOPPER: u32 = 90;
@@ -49,7 +52,8 @@ mod cuda {
     }
 
     pub fn build() -> Result<(), String> {
-        for variable in [ARCHITECTURES, COMPUTE_CAP, "CUDA_HOME", "NVCC", "PATH"] {
+        let others = [ARCHITECTURES, COMPUTE_CAP, "CUDA_HOME", "NVCC", "PATH"];
+        for variable in others.into_iter().chain(NVCCS_OWN) {
             println!("cargo::rerun-if-env-changed={variable}");
         }
         println!("cargo::rerun-if-changed=cuda");
@@ -70,6 +74,8 @@ mod cuda {
         let mut sources = Vec::new();
         let mut headers = Vec::new();
         collect(&cuda, &mut sources, &mut headers)?;
+        // The longest first: what is left at the end, when some processors have nothing to do, is short.
+        sources.sort_by_key(|source| std::cmp::Reverse(fs::metadata(source).map_or(0, |file| file.len())));
 
         let modules: Vec<Module> = sources
             .into_iter()
@@ -155,30 +161,59 @@ mod cuda {
     }
 
     /// nvcc's options for one file: machine code for each architecture, and PTX of the lowest for newer cards.
-    fn options(module: &Module, capabilities: &[u32]) -> Vec<String> {
+    fn options(module: &Module, capabilities: &[u32]) -> Result<Vec<String>, String> {
         let mut options: Vec<String> = ["-fatbin", "-O3", "-std=c++17", "-Xptxas", "-v"]
             .iter()
             .map(|option| option.to_string())
             .collect();
         if is_hopper_only(&module.source) {
             options.push("-gencode=arch=compute_90a,code=sm_90a".into());
-            return options;
+            return Ok(options);
         }
-        for (i, capability) in capabilities.iter().enumerate() {
-            let code = if i == 0 {
-                format!("[sm_{capability},compute_{capability}]")
-            } else {
-                format!("sm_{capability}")
-            };
-            options.push(format!("-gencode=arch=compute_{capability},code={code}"));
+        let mut boundaries = BTreeSet::from(architectures::BOUNDARIES_OF_CUDA);
+        for file in with_its_headers(&module.source)? {
+            boundaries.extend(architectures::boundaries(&file));
         }
-        options
+        for (i, together) in architectures::compiled_together(capabilities, &boundaries).enumerate() {
+            let first = together[0];
+            let mut code: Vec<String> = together.iter().map(|capability| format!("sm_{capability}")).collect();
+            if i == 0 {
+                code.push(format!("compute_{first}"));
+            }
+            options.push(format!("-gencode=arch=compute_{first},code=[{}]", code.join(",")));
+        }
+        Ok(options)
+    }
+
+    /// The texts of a source and of what it includes of this crate.
+    fn with_its_headers(source: &Path) -> Result<Vec<String>, String> {
+        let mut paths = vec![source.to_path_buf()];
+        let mut texts = Vec::new();
+        while let Some(path) = paths.get(texts.len()).cloned() {
+            let text = fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+            let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
+            for line in text.lines() {
+                let Some(quoted) = line.trim_start().strip_prefix("#include \"") else {
+                    continue;
+                };
+                let header = folder.join(quoted.split('"').next().unwrap_or_default());
+                let header = header
+                    .canonicalize()
+                    .map_err(|e| format!("{} includes {}: {e}", path.display(), header.display()))?;
+                if !paths.contains(&header) {
+                    paths.push(header);
+                }
+            }
+            texts.push(text);
+        }
+        Ok(texts)
     }
 
     fn compile_all(nvcc: &Path, modules: &[Module], headers: &[PathBuf], capabilities: &[u32]) -> Result<(), String> {
         let read = |path: &Path| fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()));
         let mut shared = DefaultHasher::new();
         nvcc.hash(&mut shared);
+        NVCCS_OWN.map(env::var_os).hash(&mut shared);
         for header in headers {
             read(header)?.hash(&mut shared);
         }
@@ -213,7 +248,7 @@ mod cuda {
     }
 
     fn compile(nvcc: &Path, module: &Module, source: &[u8], shared: u64, capabilities: &[u32]) -> Result<(), String> {
-        let options = options(module, capabilities);
+        let options = options(module, capabilities)?;
         let mut key = DefaultHasher::new();
         (source, shared, &options).hash(&mut key);
         let key = format!("{:016x}", key.finish());

@@ -1,6 +1,8 @@
 //! Which architectures a build is for, what was asked for held against what the compiler knows, and whose code a device runs. Pure:
 //! the build script and its tests include this file.
 
+use std::collections::BTreeSet;
+
 /// Compute capabilities that a build without a GPU and without a wish is for.
 pub const ALL: [u32; 6] = [80, 86, 89, 90, 100, 120];
 
@@ -140,6 +142,39 @@ pub fn choose(wish: &Wish, known: Option<&[u32]>) -> Result<Choice, String> {
     capabilities.sort_unstable();
     capabilities.dedup();
     Ok(Choice { capabilities, warnings })
+}
+
+/// From which values of `__CUDA_ARCH__` on the conditions of a source have another answer than below: 900 for `>= 900`, 860 and 861
+/// for `== 860`.
+pub fn boundaries(source: &str) -> impl Iterator<Item = u32> + '_ {
+    source.split("__CUDA_ARCH__").skip(1).flat_map(|after| {
+        let after = after.trim_start();
+        let operator = after.split(|c| !"<>=!".contains(c)).next().unwrap_or_default();
+        let number = after[operator.len()..].trim_start();
+        let digits = number.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        let value: Option<u32> = digits.parse().ok().filter(|_| !operator.is_empty());
+        let next = value.map(|value| value + 1);
+        match operator {
+            ">=" | "<" => [value, None],
+            ">" | "<=" => [None, next],
+            _ => [value, next],
+        }
+        .into_iter()
+        .flatten()
+    })
+}
+
+/// Those of CUDA's own headers from 8.0 up, of the headers that the kernels include.
+pub const BOUNDARIES_OF_CUDA: [u32; 2] = [900, 1000];
+
+/// Compute capabilities, ascending, in groups between these boundaries. A group has one PTX, from which machine code is made for each of
+/// it: making PTX is more than half of what a build for all takes.
+pub fn compiled_together<'a>(
+    capabilities: &'a [u32],
+    boundaries: &'a BTreeSet<u32>,
+) -> impl Iterator<Item = &'a [u32]> {
+    let value = |capability: u32| 10 * capability; // of __CUDA_ARCH__
+    capabilities.chunk_by(move |a, b| boundaries.range(value(*a) + 1..=value(*b)).next().is_none())
 }
 
 /// The compute capability that code was compiled for which a device of `capability` runs, of a build with machine code for

@@ -3,10 +3,12 @@
 #[path = "../src/architectures.rs"]
 mod architectures;
 
-use architectures::{choose, known_to_nvcc, named, Wish, ALL};
+use architectures::{boundaries, choose, compiled_together, known_to_nvcc, named, Wish, ALL, BOUNDARIES_OF_CUDA};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// What `nvcc --list-gpu-arch` of CUDA 12.4 knows.
 const CUDA_12_4: [u32; 12] = [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 90];
@@ -53,6 +55,106 @@ fn a_gpu_that_the_compiler_does_not_know_gets_the_newest_older_code() {
     assert!(choice.warnings[0].contains("120"), "{:?}", choice.warnings);
     let known = choose(&Wish::Gpu(86), Some(&CUDA_12_4)).unwrap();
     assert_eq!((known.capabilities, known.warnings.len()), (vec![86], 0));
+}
+
+/// The condition `__CUDA_ARCH__ OPERATOR value` of an architecture.
+fn holds(operator: &str, value: u32, capability: u32) -> bool {
+    let has = 10 * capability;
+    match operator {
+        ">=" => has >= value,
+        ">" => has > value,
+        "<=" => has <= value,
+        "<" => has < value,
+        "==" => has == value,
+        "!=" => has != value,
+        _ => panic!("{operator} compares nothing"),
+    }
+}
+
+#[test]
+fn what_no_condition_tells_apart_is_compiled_together() {
+    let groups = |capabilities: &[u32], boundaries: &BTreeSet<u32>| {
+        let groups = compiled_together(capabilities, boundaries);
+        groups.map(<[u32]>::to_vec).collect::<Vec<_>>()
+    };
+    let of_cuda = BTreeSet::from(BOUNDARIES_OF_CUDA);
+    assert_eq!(groups(&ALL, &of_cuda), [vec![80, 86, 89], vec![90], vec![100, 120]]);
+    let rng = &mut StdRng::seed_from_u64(1);
+    for _ in 0..300 {
+        let mut capabilities: Vec<u32> = (0..rng.random_range(1..9)).map(|_| rng.random_range(80..130)).collect();
+        capabilities.sort_unstable();
+        capabilities.dedup();
+        let conditions: Vec<(&str, u32)> = (0..rng.random_range(0..5))
+            .map(|_| {
+                let operators = ["<", "<=", "==", "!=", ">=", ">"];
+                (operators.choose(rng).copied().unwrap(), 10 * rng.random_range(75..130))
+            })
+            .collect();
+        let lines = conditions.iter().map(|(operator, value)| {
+            let spaces = ["", " ", "  "].choose(rng).unwrap();
+            format!("#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__{spaces}{operator}{spaces}{value}\nint of_700;\n")
+        });
+        let boundaries: BTreeSet<u32> = boundaries(&lines.collect::<String>()).collect();
+        let groups = groups(&capabilities, &boundaries);
+        assert_eq!(groups.concat(), capabilities);
+        let told_apart = |a: u32, b: u32| {
+            let differs = |(operator, value): &(&str, u32)| holds(operator, *value, a) != holds(operator, *value, b);
+            conditions.iter().any(differs)
+        };
+        for group in &groups {
+            let mut pairs = group.iter().flat_map(|a| group.iter().map(move |b| (*a, *b)));
+            assert!(pairs.all(|(a, b)| !told_apart(a, b)), "{groups:?}: {conditions:?}");
+        }
+        for pair in groups.windows(2) {
+            let (last, first) = (pair[0][pair[0].len() - 1], pair[1][0]);
+            // Between them lies a boundary, if not always one that these two differ by: 8.9 and 9.1 are both not 9.0.
+            assert!(
+                boundaries.iter().any(|&b| 10 * last < b && b <= 10 * first),
+                "{groups:?}: {conditions:?}"
+            );
+        }
+    }
+}
+
+/// A comparison that is not understood would compile for one architecture what is meant for another.
+#[test]
+fn every_condition_of_the_kernels_is_understood() {
+    let mut folders = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda")];
+    let mut comparisons = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            for after in source.split("__CUDA_ARCH__").skip(1) {
+                let line = after.lines().next().unwrap_or_default();
+                let (operator, rest) = match line.trim_start().split_once(' ') {
+                    Some((operator, rest)) if !operator.starts_with(')') => (operator, rest),
+                    _ => {
+                        assert!(line.starts_with(')'), "{}: __CUDA_ARCH__{line}", path.display());
+                        continue;
+                    }
+                };
+                let value: u32 = rest
+                    .split(|c: char| !c.is_ascii_digit())
+                    .next()
+                    .unwrap()
+                    .parse()
+                    .unwrap();
+                let understood: BTreeSet<u32> = boundaries(&format!("__CUDA_ARCH__{line}")).collect();
+                for [a, b] in [[value / 10 - 1, value / 10], [value / 10, value / 10 + 1]] {
+                    let differ = holds(operator, value, a) != holds(operator, value, b);
+                    let lies_between = understood.range(10 * a + 1..=10 * b).next().is_some();
+                    assert_eq!(differ, lies_between, "{}: __CUDA_ARCH__{line}", path.display());
+                }
+                comparisons += 1;
+            }
+        }
+    }
+    assert!(comparisons > 0);
 }
 
 /// Whatever is asked of whatever compiler: a choice is sorted, known, and what was named; otherwise it is an error.

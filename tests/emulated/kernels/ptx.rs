@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::SystemTime;
 use std::{env, fs};
 
 /// Files for Hopper alone end in this.
 const HOPPER_SUFFIX: &str = "_sm90";
 
-/// An architecture that PTX is made for.
+/// An architecture that PTX is made for; Ada has Ampere's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Ampere,
-    Ada,
     Hopper,
     Blackwell,
 }
@@ -31,7 +31,6 @@ impl Target {
     pub const fn architecture(self) -> &'static str {
         match self {
             Target::Ampere => "compute_80",
-            Target::Ada => "compute_89",
             Target::Hopper => "compute_90a",
             Target::Blackwell => "compute_120",
         }
@@ -41,7 +40,6 @@ impl Target {
     pub const fn device(self) -> DeviceInfo {
         match self {
             Target::Ampere => DeviceInfo::A100,
-            Target::Ada => DeviceInfo::RTX_4090,
             Target::Hopper => DeviceInfo::H100,
             Target::Blackwell => DeviceInfo {
                 compute_capability: 120,
@@ -148,7 +146,49 @@ fn headers() -> u64 {
 
 /// The PTX of `cuda/FILE.cu`, with the options that `build.rs` gives.
 pub fn text(file: &str, target: Target) -> String {
-    from_source(&cuda().join(file).with_extension("cu"), file, target)
+    of_a_build(file, target).unwrap_or_else(|| from_source(&cuda().join(file).with_extension("cu"), file, target))
+}
+
+/// What nvcc left in the folder `CANDLE_SGEMM_EMULATED_PTX` when the crate was built with `NVCC_APPEND_FLAGS="-lineinfo --keep
+/// --keep-dir=FOLDER"`, unless a source has changed since: a build for all architectures has made all PTX that is wanted here.
+fn of_a_build(file: &str, target: Target) -> Option<String> {
+    static SOURCES_CHANGED: OnceLock<SystemTime> = OnceLock::new();
+    fn changed(path: &Path) -> SystemTime {
+        let modified = |path: &Path| {
+            fs::metadata(path)
+                .and_then(|data| data.modified())
+                .expect("a file's time")
+        };
+        match fs::read_dir(path) {
+            Err(_) => modified(path),
+            Ok(entries) => entries
+                .map(|entry| changed(&entry.expect("cuda/").path()))
+                .max()
+                .unwrap_or(SystemTime::UNIX_EPOCH),
+        }
+    }
+    let folder = PathBuf::from(env::var_os("CANDLE_SGEMM_EMULATED_PTX")?);
+    let stem = Path::new(file).file_name()?.to_str()?;
+    // Files for Hopper alone have one PTX, others one for several architectures.
+    let architecture = match target {
+        _ if file.ends_with(HOPPER_SUFFIX) => String::new(),
+        Target::Ampere => ".compute_80".into(),
+        Target::Hopper => ".compute_90".into(),
+        // A file that asks for 12.0 has its own.
+        Target::Blackwell if folder.join(format!("{stem}.compute_120.ptx")).exists() => ".compute_120".into(),
+        Target::Blackwell => ".compute_100".to_string(),
+    };
+    let path = folder.join(format!("{stem}{architecture}.ptx"));
+    let sources = *SOURCES_CHANGED.get_or_init(|| changed(&cuda()));
+    let built = fs::metadata(&path).and_then(|data| data.modified());
+    if !built.is_ok_and(|built| built >= sources) {
+        eprintln!(
+            "{} is not there, or older than cuda/: nvcc makes another",
+            path.display()
+        );
+        return None;
+    }
+    fs::read_to_string(path).ok()
 }
 
 /// The PTX of any source that includes the crate's headers as `cuda/FILE.cu` would.
