@@ -90,15 +90,24 @@ fn main() {
         ffma += &format!("fma.rn.f32 %f{i}, %f{}, %f{}, %f{i};\n", 64 + i / 4, 68 + i % 4);
     }
     let registers: Vec<String> = (0..64).map(|i| format!("%f{i}")).collect();
-    let wgmma = format!(
-        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {{{}}}, %rd3, %rd3, 1, 1, 1;
-        wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\nwgmma.fence.sync.aligned;",
-        registers.join(", ")
-    );
+    let wgmma = |instruction: &str, transposed: &str| {
+        format!(
+            "wgmma.mma_async.sync.aligned.{instruction} {{{}}}, %rd3, %rd3, 1, 1, 1{transposed};
+            wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\nwgmma.fence.sync.aligned;",
+            registers.join(", ")
+        )
+    };
     let mma =
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f0, %f1, %f2, %f3}, {%r5, %r5, %r5, %r5}, {%r5, %r5}, \
                {%f0, %f1, %f2, %f3};";
     println!("FFMA: {:.0} million thread instructions a second", rates(&ffma)[0]);
-    println!("wgmma: {:.0} million multiply-adds a second", rates(&wgmma)[1]);
+    for (what, instruction, transposed) in [
+        ("TF32", "m64n128k8.f32.tf32.tf32", ""),
+        ("16 bits", "m64n128k16.f32.bf16.bf16", ", 0, 0"),
+        ("16 bits, transposed", "m64n128k16.f32.bf16.bf16", ", 1, 1"),
+    ] {
+        let rate = rates(&wgmma(instruction, transposed))[1];
+        println!("wgmma, {what}: {rate:.0} million multiply-adds a second");
+    }
     println!("mma.sync: {:.0} million multiply-adds a second", rates(mma)[1]);
 }

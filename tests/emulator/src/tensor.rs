@@ -137,8 +137,8 @@ fn step(a: &[Number], b: &[Number], c: f32, fraction_bits: u32) -> f32 {
 
 /// The deepest operands that an instruction has.
 pub(crate) const DEPTH: usize = 16;
-/// The sums of so many products at once fit into 32 bits: 27 bits each, and four more for the carry.
-const MOST_AT_ONCE: usize = 8;
+/// The sum of so many products and the addend fits into 32 bits: 27 bits each, and four more for the carry.
+const MOST_IN_A_SUM: usize = 8;
 
 /// Finite numbers of a row of A taken apart.
 struct Row {
@@ -176,7 +176,7 @@ pub(crate) struct Rows {
     depth: usize,
     at_once: usize,
     fraction_bits: u32,
-    /// All of them taken apart, where they are finite and few enough are added at once.
+    /// All of them taken apart, where they are finite.
     apart: Option<Vec<Row>>,
 }
 
@@ -193,7 +193,7 @@ impl Rows {
             depth,
             at_once,
             fraction_bits: arithmetic.fraction_bits,
-            apart: (finite && at_once <= MOST_AT_ONCE).then(|| numbers.iter().map(apart).collect()),
+            apart: finite.then(|| numbers.iter().map(apart).collect()),
             numbers,
         }
     }
@@ -250,13 +250,14 @@ fn add(rows: &Rows, a: &Row, b: &Columns, mut c: [f32; 8]) -> Option<[f32; 8]> {
         }
         let here = first..first + at_once;
         let mut exponents = [0; 8];
-        let mut sums = [0; 8];
+        // Of the addend and the first products, and of the others.
+        let mut sums = [[0; 8]; DEPTH / MOST_IN_A_SUM];
         for j in 0..8 {
             let field = (c[j].to_bits() >> 23 & 0xFF) as i32;
             let fraction = (c[j].to_bits() & 0x7F_FFFF) as i32;
             let significand = if field == 0 { fraction } else { fraction | 1 << 23 };
             exponents[j] = field.max(1) - 127;
-            sums[j] = significand << (bits - 23);
+            sums[0][j] = significand << (bits - 23);
         }
         let mut largest = exponents;
         for k in here.clone() {
@@ -265,11 +266,12 @@ fn add(rows: &Rows, a: &Row, b: &Columns, mut c: [f32; 8]) -> Option<[f32; 8]> {
             }
         }
         for j in 0..8 {
-            let aligned = sums[j] >> (largest[j] - exponents[j]).min(31);
+            let aligned = sums[0][j] >> (largest[j] - exponents[j]).min(31);
             let sign = c[j].to_bits() as i32 >> 31;
-            sums[j] = (aligned ^ sign) - sign;
+            sums[0][j] = (aligned ^ sign) - sign;
         }
         for k in here {
+            let sums = &mut sums[(k - first) / MOST_IN_A_SUM];
             for j in 0..8 {
                 let product = a.significands[k] * b.significands[k][j];
                 let sign = product >> 31;
@@ -280,7 +282,8 @@ fn add(rows: &Rows, a: &Row, b: &Columns, mut c: [f32; 8]) -> Option<[f32; 8]> {
             }
         }
         for j in 0..8 {
-            c[j] = truncated(sums[j].into(), largest[j] - bits as i32);
+            let sum = sums.iter().map(|sums| i64::from(sums[j])).sum();
+            c[j] = truncated(sum, largest[j] - bits as i32);
         }
     }
     Some(c)
@@ -438,27 +441,60 @@ mod tests {
             let exponent = 127 - spread / 2 + (r >> 40) % (spread + 1);
             f32::from_bits((r as u32 & 0x807F_FFFF) | (exponent as u32) << 23)
         };
-        const K: usize = 8;
-        for round in 0..2000 {
+        for round in 0..6000 {
             let spread = [2, 20, 100, 250][round % 4];
             let arithmetic = [Arithmetic::HOPPER, Arithmetic::AMPERE][round / 4 % 2];
-            let mut draw = || -> Vec<f32> { (0..K).map(|_| float(spread)).collect() };
-            let (a, b): (Vec<_>, Vec<_>) = (0..16).map(|_| (draw(), draw())).unzip();
-            let number = |list: &Vec<f32>| -> [Number; DEPTH] {
-                std::array::from_fn(|k| {
-                    list.get(k)
-                        .map_or(Number::default(), |x| Number::of(x.to_bits(), Ty::Tf32))
+            let ty = [Ty::Tf32, Ty::F16, Ty::BF16][round / 8 % 3];
+            let wide = ty == Ty::Tf32;
+            let depth = if wide { 8 } else { DEPTH };
+            // All bits of a type are drawn: a spread of 250 has F16's infinities and NaN among them.
+            let mut line = || -> [Number; DEPTH] {
+                std::array::from_fn(|k| match float(spread).to_bits() {
+                    _ if k >= depth => Number::default(),
+                    bits if ty == Ty::F16 && spread < 250 => {
+                        // Exponents around 0, of which F16 has five bits.
+                        let exponent =
+                            15 - spread.min(20) as u32 / 2 + (bits >> 23 & 0xFF) % (spread.min(20) as u32 + 1);
+                        Number::of(bits >> 31 << 15 | exponent << 10 | bits >> 13 & 0x3FF, ty)
+                    }
+                    bits if ty == Ty::F16 => Number::of(bits >> 8 & 0xFFFF, ty),
+                    bits if wide => Number::of(bits, ty),
+                    bits => Number::of(bits >> 16, ty),
                 })
             };
+            let (a, b): (Vec<_>, Vec<_>) = (0..16).map(|_| (line(), line())).unzip();
             let c = float(spread);
             let mut sums = [[c.to_bits(); 32]; 4];
-            let rows = Rows::new(std::array::from_fn(|row| number(&a[row])), K, true, arithmetic);
-            rows.multiply(&std::array::from_fn(|column| number(&b[column])), &mut sums);
+            let rows = Rows::new(std::array::from_fn(|row| a[row]), depth, wide, arithmetic);
+            rows.multiply(&std::array::from_fn(|column| b[column]), &mut sums);
+            let at_once = arithmetic.products[usize::from(!wide)];
             for (row, a) in a.iter().enumerate() {
                 for (column, b) in b[..8].iter().enumerate() {
                     let sum = sums[row / 8 * 2 + column % 2][row % 8 * 4 + column / 2];
-                    assert_eq!(sum, tf32_dot(a, b, c, arithmetic).to_bits(), "{a:?} {b:?} {c}");
+                    let expected = dot(&a[..depth], &b[..depth], c, arithmetic.fraction_bits, at_once);
+                    assert_eq!(sum, expected.to_bits(), "{a:?} {b:?} {c}");
                 }
+            }
+        }
+    }
+
+    /// The largest sums there are: sixteen products of the largest significands, of one sign, and an addend as large.
+    #[test]
+    fn sums_of_the_largest_significands_do_not_overflow() {
+        for (bits, ty) in [(0x3FFF, Ty::F16), (0x3FFF, Ty::BF16)] {
+            for sign in [0, 1u32 << 15] {
+                let a = [[Number::of(bits | sign, ty); DEPTH]; 16];
+                let b = [[Number::of(bits, ty); DEPTH]; 8];
+                let one = f64::from(a[0][0].value) * f64::from(b[0][0].value);
+                let c = (one * 0.999) as f32;
+                let mut sums = [[c.to_bits(); 32]; 4];
+                Rows::new(a, DEPTH, false, Arithmetic::HOPPER).multiply(&b, &mut sums);
+                let exact = 16.0 * one + f64::from(c);
+                let got = f64::from(f32::from_bits(sums[0][0]));
+                assert!(
+                    (got - exact).abs() <= exact.abs() * f64::from(f32::EPSILON),
+                    "{got} {exact}"
+                );
             }
         }
     }

@@ -59,37 +59,31 @@ impl Machine<'_> {
             }
             WgmmaA::Desc(src) => {
                 let descriptor = Descriptor::parse(self.wide(w, *src)[w.live.trailing_zeros() as usize]);
-                for row in 0..16 {
-                    let mn = quarter * 16 + row as u32;
-                    self.tile_row(
-                        w,
-                        &descriptor,
-                        mn,
-                        depth,
-                        size,
-                        wgmma.transposed[0],
-                        wgmma.ty,
-                        access,
-                        &mut a[row],
-                    )?;
-                }
+                let first = quarter * a.len() as u32;
+                self.tile(
+                    w,
+                    &descriptor,
+                    first,
+                    [depth, size],
+                    wgmma.transposed[0],
+                    wgmma.ty,
+                    access,
+                    &mut a,
+                )?;
             }
         }
         let descriptor = Descriptor::parse(self.wide(w, wgmma.b)[w.live.trailing_zeros() as usize]);
         let mut b = vec![[Number::default(); 16]; wgmma.n as usize];
-        for (column, numbers) in b.iter_mut().enumerate() {
-            self.tile_row(
-                w,
-                &descriptor,
-                column as u32,
-                depth,
-                size,
-                wgmma.transposed[1],
-                wgmma.ty,
-                access,
-                numbers,
-            )?;
-        }
+        self.tile(
+            w,
+            &descriptor,
+            0,
+            [depth, size],
+            wgmma.transposed[1],
+            wgmma.ty,
+            access,
+            &mut b,
+        )?;
         if wgmma.negate[0] != wgmma.negate[1] {
             a.iter_mut().flatten().for_each(Number::negate);
         }
@@ -116,35 +110,38 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A row of A or a column of B out of shared memory.
+    /// Rows of A or columns of B out of shared memory, from the one numbered `first` on, 16 bytes at a time: so many lie side by side
+    /// whatever the swizzle. `depth` and the size of an element in bytes.
     #[allow(clippy::too_many_arguments)]
-    fn tile_row(
+    fn tile(
         &mut self,
         w: &Warp,
         descriptor: &Descriptor,
-        mn: u32,
-        depth: u32,
-        size: u32,
+        first: u32,
+        [depth, size]: [u32; 2],
         mn_major: bool,
         ty: Ty,
         access: Access,
-        numbers: &mut [Number; 16],
+        lines: &mut [[Number; 16]],
     ) -> Check<()> {
-        let per_chunk = if mn_major { 1 } else { 16 / size };
+        const BYTES: u32 = 16;
+        let together = (BYTES / size) as usize;
+        let [lines_at_once, depth_at_once] = if mn_major { [together, 1] } else { [1, together] };
         let lane = w.live.trailing_zeros();
-        for first in (0..depth).step_by(per_chunk as usize) {
-            let at = descriptor.address(mn, first, size, mn_major);
-            let bytes = per_chunk * size;
-            self.shared_bounds(at, bytes, bytes)?;
-            self.proxy_cells(w, lane, w.slot, at, bytes, false, access)?;
-            let data = &self.block_ref(w.slot).data[at as usize..];
-            for i in 0..per_chunk {
-                let part = &data[(i * size) as usize..];
-                let bits = match size {
-                    4 => u32::from_le_bytes([part[0], part[1], part[2], part[3]]),
-                    _ => u16::from_le_bytes([part[0], part[1]]).into(),
-                };
-                numbers[(first + i) as usize] = Number::of(bits, ty);
+        for line in (0..lines.len()).step_by(lines_at_once) {
+            for k in (0..depth as usize).step_by(depth_at_once) {
+                let at = descriptor.address(first + line as u32, k as u32, size, mn_major);
+                self.shared_bounds(at, BYTES, BYTES)?;
+                self.proxy_cells(w, lane, w.slot, at, BYTES, false, access)?;
+                let data = &self.block_ref(w.slot).data[at as usize..];
+                for (i, part) in data.chunks(size as usize).take(together).enumerate() {
+                    let bits = match size {
+                        4 => u32::from_le_bytes([part[0], part[1], part[2], part[3]]),
+                        _ => u16::from_le_bytes([part[0], part[1]]).into(),
+                    };
+                    let [line, k] = if mn_major { [line + i, k] } else { [line, k + i] };
+                    lines[line][k] = Number::of(bits, ty);
+                }
             }
         }
         Ok(())
