@@ -74,7 +74,7 @@ mod cuda {
         let mut sources = Vec::new();
         let mut headers = Vec::new();
         collect(&cuda, &mut sources, &mut headers)?;
-        // The longest first: what is left at the end, when some processors have nothing to do, is short.
+        // The largest files first, which mostly take longest: what is left when some processors have nothing to do is short.
         sources.sort_by_key(|source| std::cmp::Reverse(fs::metadata(source).map_or(0, |file| file.len())));
 
         let modules: Vec<Module> = sources
@@ -193,7 +193,9 @@ mod cuda {
             let text = fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
             let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
             for line in text.lines() {
-                let Some(quoted) = line.trim_start().strip_prefix("#include \"") else {
+                let directive = line.trim_start().strip_prefix('#').map(str::trim_start);
+                let included = directive.and_then(|line| line.strip_prefix("include"));
+                let Some(quoted) = included.and_then(|path| path.trim_start().strip_prefix('"')) else {
                     continue;
                 };
                 let header = folder.join(quoted.split('"').next().unwrap_or_default());

@@ -164,11 +164,11 @@ pub fn boundaries(source: &str) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
-/// Those of CUDA's own headers from 8.0 up, of the headers that the kernels include.
+/// Boundaries in CUDA's own headers that the kernels include, from 8.0 up, as of CUDA 13.0.
 pub const BOUNDARIES_OF_CUDA: [u32; 2] = [900, 1000];
 
 /// Compute capabilities, ascending, in groups between these boundaries. A group has one PTX, from which machine code is made for each of
-/// it: making PTX is more than half of what a build for all takes.
+/// it: with a PTX for each architecture, that took more than half of a build for all.
 pub fn compiled_together<'a>(
     capabilities: &'a [u32],
     boundaries: &'a BTreeSet<u32>,

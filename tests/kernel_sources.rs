@@ -1,6 +1,9 @@
 //! What the table derives is what the CUDA sources say: threads, shared memory, partial sums, tiles and TMA boxes of every kernel. Needs
 //! nvcc but no GPU, and neither a build with `cuda`: it compiles assertions.
 
+#[path = "../src/architectures.rs"]
+#[allow(dead_code)] // the build script and the library have the other parts
+mod architectures;
 #[path = "common/needs.rs"]
 mod needs;
 
@@ -787,4 +790,50 @@ fn rows_of_attention_say_what_their_sources_say() {
         .collect();
     let found = complaints(&nvcc, &files);
     assert!(found.is_empty() && files.len() == 3, "{}", found.join("\n"));
+}
+
+/// CUDA's headers that kernels include say the same to architectures whose machine code the build makes from one PTX.
+#[test]
+fn headers_of_cuda_tell_apart_what_the_build_compiles_apart() {
+    let Some(nvcc) = nvcc() else { return };
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")];
+    let mut included = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            let headers = source.lines().filter(|line| line.starts_with("#include <"));
+            included.extend(headers.map(str::to_string));
+        }
+    }
+    assert!(included.contains("#include <cuda_fp16.h>"), "{included:?}");
+    let known = Command::new(&nvcc).arg("--list-gpu-arch").output().unwrap();
+    let known = architectures::known_to_nvcc(&String::from_utf8_lossy(&known.stdout)).unwrap_or_default();
+    let capabilities: Vec<u32> = architectures::ALL.into_iter().filter(|c| known.contains(c)).collect();
+    let boundaries = BTreeSet::from(architectures::BOUNDARIES_OF_CUDA);
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("headers.cu");
+    std::fs::write(&source, included.into_iter().collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    let preprocessed = |capability: u32| {
+        let output = Command::new(&nvcc)
+            .args(["-E", "-std=c++17"])
+            .arg(format!("-arch=compute_{capability}"))
+            .arg(&source)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        lines.join("\n")
+    };
+    for together in architectures::compiled_together(&capabilities, &boundaries) {
+        let first = preprocessed(together[0]);
+        for &other in &together[1..] {
+            assert!(preprocessed(other) == first, "{} and {other}", together[0]);
+        }
+    }
 }

@@ -13,13 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
 use std::{env, fs};
 
 /// Files for Hopper alone end in this.
 const HOPPER_SUFFIX: &str = "_sm90";
 
-/// An architecture that PTX is made for; Ada has Ampere's.
+/// An architecture that kernels run for in the emulator. Ada's are Ampere's, but for launch bounds in the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Ampere,
@@ -28,10 +27,12 @@ pub enum Target {
 }
 
 impl Target {
-    pub const fn architecture(self) -> &'static str {
+    /// What nvcc makes the PTX of a file for.
+    pub fn architecture(self, file: &str) -> &'static str {
         match self {
+            _ if file.ends_with(HOPPER_SUFFIX) => "compute_90a",
             Target::Ampere => "compute_80",
-            Target::Hopper => "compute_90a",
+            Target::Hopper => "compute_90",
             Target::Blackwell => "compute_120",
         }
     }
@@ -120,75 +121,74 @@ pub fn kept() -> PathBuf {
         .unwrap_or_else(env::temp_dir)
 }
 
+/// The sources of the kernels and their headers.
+fn sources() -> &'static [PathBuf] {
+    static FILES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let (mut folders, mut files) = (vec![cuda()], Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("cuda/") {
+                let path = entry.expect("cuda/").path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => files.push(path),
+                }
+            }
+        }
+        files.sort();
+        files
+    })
+}
+
 /// A number that changes with any header.
 fn headers() -> u64 {
     static HASH: OnceLock<u64> = OnceLock::new();
-    fn walk(folder: &Path, hasher: &mut DefaultHasher) {
-        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-            .expect("cuda/")
-            .map(|entry| entry.expect("cuda/").path())
-            .collect();
-        paths.sort();
-        for path in paths {
-            if path.is_dir() {
-                walk(&path, hasher);
-            } else if path.extension().is_some_and(|extension| extension == "cuh") {
-                fs::read(&path).expect("a header").hash(hasher);
-            }
-        }
-    }
     *HASH.get_or_init(|| {
         let mut hasher = DefaultHasher::new();
-        walk(&cuda(), &mut hasher);
+        let is_header = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "cuh");
+        for header in sources().iter().filter(is_header) {
+            fs::read(header).expect("a header").hash(&mut hasher);
+        }
         hasher.finish()
     })
 }
 
-/// The PTX of `cuda/FILE.cu`, with the options that `build.rs` gives.
+/// The PTX of `cuda/FILE.cu`.
 pub fn text(file: &str, target: Target) -> String {
-    of_a_build(file, target).unwrap_or_else(|| from_source(&cuda().join(file).with_extension("cu"), file, target))
+    match env::var_os("CANDLE_SGEMM_EMULATED_PTX") {
+        Some(folder) => of_a_build(Path::new(&folder), file, target),
+        None => from_source(&cuda().join(file).with_extension("cu"), file, target),
+    }
 }
 
-/// What nvcc left in the folder `CANDLE_SGEMM_EMULATED_PTX` when the crate was built with `NVCC_APPEND_FLAGS="-lineinfo --keep
-/// --keep-dir=FOLDER"`, unless a source has changed since: a build for all architectures has made all PTX that is wanted here.
-fn of_a_build(file: &str, target: Target) -> Option<String> {
-    static SOURCES_CHANGED: OnceLock<SystemTime> = OnceLock::new();
-    fn changed(path: &Path) -> SystemTime {
-        let modified = |path: &Path| {
-            fs::metadata(path)
-                .and_then(|data| data.modified())
-                .expect("a file's time")
-        };
-        match fs::read_dir(path) {
-            Err(_) => modified(path),
-            Ok(entries) => entries
-                .map(|entry| changed(&entry.expect("cuda/").path()))
-                .max()
-                .unwrap_or(SystemTime::UNIX_EPOCH),
-        }
-    }
-    let folder = PathBuf::from(env::var_os("CANDLE_SGEMM_EMULATED_PTX")?);
-    let stem = Path::new(file).file_name()?.to_str()?;
-    // Files for Hopper alone have one PTX, others one for several architectures.
-    let architecture = match target {
-        _ if file.ends_with(HOPPER_SUFFIX) => String::new(),
-        Target::Ampere => ".compute_80".into(),
-        Target::Hopper => ".compute_90".into(),
-        // A file that asks for 12.0 has its own.
-        Target::Blackwell if folder.join(format!("{stem}.compute_120.ptx")).exists() => ".compute_120".into(),
-        Target::Blackwell => ".compute_100".to_string(),
+/// What nvcc left in this folder when the crate was last built for all architectures, with `NVCC_APPEND_FLAGS="-lineinfo --keep
+/// --keep-dir=FOLDER"`: that build has made all PTX that is wanted here.
+fn of_a_build(folder: &Path, file: &str, target: Target) -> String {
+    let stem = Path::new(file)
+        .file_name()
+        .and_then(|stem| stem.to_str())
+        .expect("a file's name");
+    // Files for Hopper alone have one PTX, others one for several architectures; one that asks for 12.0 has its own.
+    let candidates: &[&str] = match target {
+        _ if file.ends_with(HOPPER_SUFFIX) => &[""],
+        Target::Ampere => &[".compute_80"],
+        Target::Hopper => &[".compute_90"],
+        Target::Blackwell => &[".compute_120", ".compute_100"],
     };
-    let path = folder.join(format!("{stem}{architecture}.ptx"));
-    let sources = *SOURCES_CHANGED.get_or_init(|| changed(&cuda()));
-    let built = fs::metadata(&path).and_then(|data| data.modified());
-    if !built.is_ok_and(|built| built >= sources) {
-        eprintln!(
-            "{} is not there, or older than cuda/: nvcc makes another",
-            path.display()
-        );
-        return None;
+    let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
+    let paths = candidates.iter().map(|name| folder.join(format!("{stem}{name}.ptx")));
+    let path = paths
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("CANDLE_SGEMM_EMULATED_PTX has no {stem}{}.ptx", candidates[0]));
+    let built = modified(&path).expect("a file's time");
+    let newer = sources()
+        .iter()
+        .find(|source| modified(source).expect("a file's time") > built);
+    if let Some(source) = newer {
+        panic!("{} is newer than {}: build again", source.display(), path.display());
     }
-    fs::read_to_string(path).ok()
+    fs::read_to_string(&path).expect("PTX")
 }
 
 /// The PTX of any source that includes the crate's headers as `cuda/FILE.cu` would.
@@ -198,7 +198,7 @@ pub fn from_source(source: &Path, name: &str, target: Target) -> String {
     (
         headers(),
         fs::read(source).expect("a source"),
-        target.architecture(),
+        target.architecture(name),
         nvcc,
     )
         .hash(&mut hasher);
@@ -210,7 +210,7 @@ pub fn from_source(source: &Path, name: &str, target: Target) -> String {
     let kept = folder.join(format!(
         "{}-{}-{:016x}.ptx",
         name.replace('/', "-"),
-        target.architecture(),
+        target.architecture(name),
         hasher.finish()
     ));
     if let Ok(text) = fs::read_to_string(&kept) {
@@ -225,7 +225,7 @@ pub fn from_source(source: &Path, name: &str, target: Target) -> String {
     ));
     let output = Command::new(nvcc)
         .args(["-ptx", "-O3", "-std=c++17", "-lineinfo"])
-        .arg(format!("-arch={}", target.architecture()))
+        .arg(format!("-arch={}", target.architecture(name)))
         .arg("-o")
         .arg(&unfinished)
         .arg(source)

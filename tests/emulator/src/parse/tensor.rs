@@ -35,7 +35,7 @@ impl Statement<'_, '_> {
         let Some(n) = shape[4..].split('k').next().and_then(|n| n.parse::<u32>().ok()) else {
             return self.unsupported();
         };
-        if o.len() < 6 {
+        if o.len() < 6 || n % 8 != 0 {
             return self.unsupported();
         }
         let d = self.dst_list(&o[0], Class::Narrow)?;
