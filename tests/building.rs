@@ -2,13 +2,15 @@
 
 #[path = "../src/architectures.rs"]
 mod architectures;
+#[path = "common/kernel_files.rs"]
+mod kernel_files;
 
 use architectures::{boundaries, choose, compiled_together, known_to_nvcc, named, Wish, ALL, BOUNDARIES_OF_CUDA};
+use kernel_files::kernel_files;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 /// What `nvcc --list-gpu-arch` of CUDA 12.4 knows.
 const CUDA_12_4: [u32; 12] = [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 90];
@@ -119,45 +121,36 @@ fn what_no_condition_tells_apart_is_compiled_together() {
 /// A comparison that is not understood would compile for one architecture what is meant for another.
 #[test]
 fn every_condition_of_the_kernels_is_understood() {
-    let mut folders = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda")];
     let (mut comparisons, mut sources) = (0, BTreeSet::new());
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            // The compiler's intermediate files, of which the emulator takes the PTX, have the name of a source and no folder.
-            let is_new =
-                path.extension().is_none_or(|e| e != "cu") || sources.insert(path.file_name().unwrap().to_owned());
-            assert!(is_new, "{}: another folder has one of this name", path.display());
-            let source = std::fs::read_to_string(&path).unwrap();
-            let parts: Vec<&str> = source.split("__CUDA_ARCH__").collect();
-            for (before, after) in parts.iter().zip(&parts[1..]) {
-                let line = after.lines().next().unwrap_or_default();
-                let defined = before.ends_with("defined(") && line.starts_with(')');
-                let (operator, rest) = match line.trim_start().split_once(' ') {
-                    Some((operator, rest)) if !operator.starts_with(')') => (operator, rest),
-                    _ => {
-                        assert!(defined, "{}: __CUDA_ARCH__{line}", path.display());
-                        continue;
-                    }
-                };
-                let value: u32 = rest
-                    .split(|c: char| !c.is_ascii_digit())
-                    .next()
-                    .unwrap()
-                    .parse()
-                    .unwrap();
-                let understood: BTreeSet<u32> = boundaries(&format!("__CUDA_ARCH__{line}")).collect();
-                for [a, b] in [[value / 10 - 1, value / 10], [value / 10, value / 10 + 1]] {
-                    let differ = holds(operator, value, a) != holds(operator, value, b);
-                    let lies_between = understood.range(10 * a + 1..=10 * b).next().is_some();
-                    assert_eq!(differ, lies_between, "{}: __CUDA_ARCH__{line}", path.display());
+    for path in kernel_files() {
+        // The compiler's intermediate files, of which the emulator takes the PTX, have the name of a source and no folder.
+        let is_new = path.extension().is_none_or(|e| e != "cu") || sources.insert(path.file_name().unwrap().to_owned());
+        assert!(is_new, "{}: another folder has one of this name", path.display());
+        let source = std::fs::read_to_string(&path).unwrap();
+        let parts: Vec<&str> = source.split("__CUDA_ARCH__").collect();
+        for (before, after) in parts.iter().zip(&parts[1..]) {
+            let line = after.lines().next().unwrap_or_default();
+            let defined = before.ends_with("defined(") && line.starts_with(')');
+            let (operator, rest) = match line.trim_start().split_once(' ') {
+                Some((operator, rest)) if !operator.starts_with(')') => (operator, rest),
+                _ => {
+                    assert!(defined, "{}: __CUDA_ARCH__{line}", path.display());
+                    continue;
                 }
-                comparisons += 1;
+            };
+            let value: u32 = rest
+                .split(|c: char| !c.is_ascii_digit())
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap();
+            let understood: BTreeSet<u32> = boundaries(&format!("__CUDA_ARCH__{line}")).collect();
+            for [a, b] in [[value / 10 - 1, value / 10], [value / 10, value / 10 + 1]] {
+                let differ = holds(operator, value, a) != holds(operator, value, b);
+                let lies_between = understood.range(10 * a + 1..=10 * b).next().is_some();
+                assert_eq!(differ, lies_between, "{}: __CUDA_ARCH__{line}", path.display());
             }
+            comparisons += 1;
         }
     }
     assert!(comparisons > 0);

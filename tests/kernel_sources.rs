@@ -4,6 +4,8 @@
 #[path = "../src/architectures.rs"]
 #[allow(dead_code)] // the build script and the library have the other parts
 mod architectures;
+#[path = "common/kernel_files.rs"]
+mod kernel_files;
 #[path = "common/needs.rs"]
 mod needs;
 
@@ -13,6 +15,7 @@ use candle_sgemm::gemm::{Access, KernelSpec, TABLE};
 use candle_sgemm::rowwise::kernels::Reading;
 use candle_sgemm::rowwise::{self, RowwiseKernel};
 use candle_sgemm::transpose;
+use kernel_files::kernel_files;
 use needs::skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -796,19 +799,11 @@ fn rows_of_attention_say_what_their_sources_say() {
 #[test]
 fn headers_of_cuda_tell_apart_what_the_build_compiles_apart() {
     let Some(nvcc) = nvcc() else { return };
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")];
     let mut included = BTreeSet::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let source = std::fs::read_to_string(&path).unwrap();
-            let headers = source.lines().filter(|line| line.starts_with("#include <"));
-            included.extend(headers.map(str::to_string));
-        }
+    for path in kernel_files() {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let headers = source.lines().filter(|line| line.starts_with("#include <"));
+        included.extend(headers.map(str::to_string));
     }
     assert!(included.contains("#include <cuda_fp16.h>"), "{included:?}");
     let known = Command::new(&nvcc).arg("--list-gpu-arch").output().unwrap();

@@ -1,9 +1,12 @@
 //! The kernels as PTX: nvcc makes it, without a GPU, and what it made is kept below `target/`.
 
+#[path = "../../common/kernel_files.rs"]
+mod kernel_files;
 #[path = "../../common/needs.rs"]
 mod needs;
 
 use candle_sgemm::device::DeviceInfo;
+use kernel_files::kernel_files;
 use needs::skip;
 use ptx_emulator::{Module, Watch};
 use std::collections::hash_map::DefaultHasher;
@@ -124,20 +127,7 @@ pub fn kept() -> PathBuf {
 /// The sources of the kernels and their headers.
 fn sources() -> &'static [PathBuf] {
     static FILES: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    FILES.get_or_init(|| {
-        let (mut folders, mut files) = (vec![cuda()], Vec::new());
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).expect("cuda/") {
-                let path = entry.expect("cuda/").path();
-                match path.is_dir() {
-                    true => folders.push(path),
-                    false => files.push(path),
-                }
-            }
-        }
-        files.sort();
-        files
-    })
+    FILES.get_or_init(kernel_files)
 }
 
 /// A number that changes with any header.
