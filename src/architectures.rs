@@ -168,7 +168,7 @@ pub fn boundaries(source: &str) -> impl Iterator<Item = u32> + '_ {
 pub const BOUNDARIES_OF_CUDA: [u32; 2] = [900, 1000];
 
 /// Compute capabilities, ascending, in groups between these boundaries. A group has one PTX, from which machine code is made for each of
-/// it: with a PTX for each architecture, that took more than half of a build for all.
+/// it: PTX takes about as long to make as machine code for one of them.
 pub fn compiled_together<'a>(
     capabilities: &'a [u32],
     boundaries: &'a BTreeSet<u32>,

@@ -3,6 +3,14 @@
 
 #include "batch_member.cuh"
 
+// Threads that one SM holds, for launch bounds that ask for so many blocks an SM: CUDA C++ Programming Guide, technical
+// specifications per compute capability.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+constexpr int kThreadsPerSm = 1536;
+#else
+constexpr int kThreadsPerSm = 2048;
+#endif
+
 // The tiles of D that one block computes, one after another. Every rung has one-dimensional blocks and the grid
 //
 //   ( ⌈n / BN⌉, min(⌈m / BM⌉, 65535), min(batch, 65535) )

@@ -10,7 +10,6 @@
 // Traffic as before, 2·m·n·k loads and one multiply-add for two loads, but a warp's loads are now 1 + 4 sectors of 32
 // bytes instead of 32 + 1: per step 32 multiply-adds for 160 bytes out of the L1 cache.
 #include "block_tile.cuh"
-#include "threads_per_sm.cuh"
 
 // Σ a[k]·b[k·ldb]: A's row and B's column where both have unit column stride.
 __device__ __forceinline__ float dot_row_major(const float* a, const float* b, int64_t ldb, int k) {

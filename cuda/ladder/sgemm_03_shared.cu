@@ -21,7 +21,6 @@
 // a row of TILE + 1 floats forbids. Transposed on the way in, a warp writes a column: with rows of 32 floats that is
 // 32 times the same bank, and one float of padding spreads it over all 32.
 #include "block_tile.cuh"
-#include "threads_per_sm.cuh"
 
 enum class StoreA { kAsItComes, kTransposed };
 enum class Load { kAhead, kInTurn };

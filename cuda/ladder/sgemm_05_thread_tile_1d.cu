@@ -15,7 +15,6 @@
 //   └─┘  └─────└─┘────┘ D
 //   BK
 #include "block_tile.cuh"
-#include "threads_per_sm.cuh"
 
 template <int BM, int BN, int BK, int TM>
 __device__ __forceinline__ void sgemm_05(const GemmArgs& args) {

@@ -314,6 +314,12 @@ fn every_kernel_for_ampere() {
 
 #[test]
 #[ignore = "its instructions are Ampere's, as every_instruction_is_known finds"]
+fn every_kernel_for_ada() {
+    every_kernel("every_kernel_for_ada", Target::Ada);
+}
+
+#[test]
+#[ignore = "its instructions are Ampere's, as every_instruction_is_known finds"]
 fn every_kernel_for_blackwell() {
     every_kernel("every_kernel_for_blackwell", Target::Blackwell);
 }
@@ -553,16 +559,22 @@ fn clusters_share_units_by_ranges_of_k() {
     assert!(!all || cut == 0 || whole.min(many) > 0);
 }
 
-/// The kernels for the architecture that has no run of its own are parsed, too: an instruction that the emulator lacks is named.
+/// The kernels for the architectures that have no run of their own are parsed, too: an instruction that the emulator lacks is
+/// named.
 #[test]
 fn every_instruction_is_known() {
     if ptx::skipped("every_instruction_is_known") {
         return;
     }
-    let target = Target::Blackwell;
-    let files: Vec<&str> = files().into_iter().filter(|file| target.has(file)).collect();
-    in_parallel(files.len(), |i| {
-        ptx::module(files[i], target);
+    let files = files();
+    let all: Vec<(&str, Target)> = [Target::Ada, Target::Blackwell]
+        .into_iter()
+        .flat_map(|target| files.iter().map(move |file| (*file, target)))
+        .filter(|(file, target)| target.has(file))
+        .collect();
+    in_parallel(all.len(), |i| {
+        let (file, target) = all[i];
+        ptx::module(file, target);
     });
 }
 

@@ -21,10 +21,11 @@ use std::{env, fs};
 /// Files for Hopper alone end in this.
 const HOPPER_SUFFIX: &str = "_sm90";
 
-/// An architecture that kernels run for in the emulator. Ada's are Ampere's, but for launch bounds in the ladder.
+/// An architecture that PTX is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Ampere,
+    Ada,
     Hopper,
     Blackwell,
 }
@@ -35,6 +36,7 @@ impl Target {
         match self {
             _ if file.ends_with(HOPPER_SUFFIX) => "compute_90a",
             Target::Ampere => "compute_80",
+            Target::Ada => "compute_89",
             Target::Hopper => "compute_90",
             Target::Blackwell => "compute_120",
         }
@@ -44,6 +46,7 @@ impl Target {
     pub const fn device(self) -> DeviceInfo {
         match self {
             Target::Ampere => DeviceInfo::A100,
+            Target::Ada => DeviceInfo::RTX_4090,
             Target::Hopper => DeviceInfo::H100,
             Target::Blackwell => DeviceInfo {
                 compute_capability: 120,
@@ -158,10 +161,11 @@ fn of_a_build(folder: &Path, file: &str, target: Target) -> String {
         .file_name()
         .and_then(|stem| stem.to_str())
         .expect("a file's name");
-    // Files for Hopper alone have one PTX, others one for several architectures; one that asks for 12.0 has its own.
+    // Files for Hopper alone have one PTX, others one for several architectures, but where they ask for one of these.
     let candidates: &[&str] = match target {
         _ if file.ends_with(HOPPER_SUFFIX) => &[""],
         Target::Ampere => &[".compute_80"],
+        Target::Ada => &[".compute_89", ".compute_80"],
         Target::Hopper => &[".compute_90"],
         Target::Blackwell => &[".compute_120", ".compute_100"],
     };
