@@ -35,6 +35,7 @@ on_every_device!(
     views_and_long_rows_have_norms_too,
     layers_behind_norms_are_those_of_fp64,
     norms_and_gates_are_inside_a_named_kernel,
+    gates_of_many_rows_are_inside_a_named_kernel,
     gradients_flow_through_layers_behind_norms,
     encoder_layers_are_candles,
     a_stack_adds_its_residual,
@@ -1207,6 +1208,61 @@ fn norms_and_gates_are_inside_a_named_kernel(device: &Device) -> Result<()> {
                 let error = worst(&wide(mlp.prepare()?.with_gemm(&gemm).hidden(&x)?)?, &wide(steps)?)?;
                 assert!(error < tolerance, "{what}, gated: {error:e}");
             }
+        }
+    }
+    Ok(())
+}
+
+/// Likewise the tiles whose columns are gated, of any number of rows. They norm none, so a norm stays a step of its own.
+fn gates_of_many_rows_are_inside_a_named_kernel(device: &Device) -> Result<()> {
+    if !device.is_cuda() {
+        return Ok(());
+    }
+    const SUM: f64 = 8.0 * f32::EPSILON as f64;
+    let mut rng = StdRng::seed_from_u64(7);
+    for round in 0..60 {
+        let dtype = [DType::F16, DType::BF16][round % 2];
+        let tile = ["128x256_2cta", "128x224_2cta", "128x128"][rng.random_range(0..3)];
+        let name = format!("gemm_{}_sm90_{tile}_gated_nt", dtype.as_str());
+        let (batch, rows, width) = (
+            rng.random_range(1..4),
+            rng.random_range(1..300),
+            8 * rng.random_range(1..150),
+        );
+        let hidden = [rng.random_range(1..500), 8 * rng.random_range(1..60)][rng.random_range(0..2)];
+        let x = random(&[batch, rows, width], device).to_dtype(dtype)?;
+        let bias = rng.random();
+        let mut part = |shape| drawn_layer(&mut rng, shape, bias, &x);
+        let (gate, up, down) = (part([hidden, width])?, part([hidden, width])?, part([width, hidden])?);
+        let mlp = GatedMlp::from_layers(gate, up, down, Activation::Silu)?.prepare()?;
+        let what = format!("round {round}: {name}, {batch}×{rows}×{width}→{hidden}, bias {bias}");
+
+        let (u, sum) = (unit(dtype), SUM * (width as f64).sqrt());
+        let [gate, gate_magnitudes] = exact_layer(&exact(&x)?, mlp.gate())?;
+        let [up, up_magnitudes] = exact_layer(&exact(&x)?, mlp.up())?;
+        let gate = gate.silu()?;
+        // Nothing is rounded between the products and the gated result.
+        let gate_off = (gate_magnitudes.affine(1.2 * sum, 1e-6)? + gate.abs()?.affine(1e-5, 0.0)?)?;
+        let up_off = (up_magnitudes * sum)?;
+        let expected = (&gate * &up)?;
+        let off = ((gate.abs()? * &up_off)? + (up.abs()? * &gate_off)? + (up_off * gate_off)?)?;
+        let off = (off + expected.abs()?.affine(u + 4e-7, 1e-6)?)?;
+        let gemm = Gemm::new().kernel(name.as_str());
+        match mlp.clone().with_gemm(&gemm).hidden(&x) {
+            Ok(got) => assert_within(&got, &expected, &off, &what)?,
+            // There are GPUs without these kernels.
+            Err(error) => assert!(error.to_string().contains("compute capability"), "{what}: {error}"),
+        }
+        // Behind a norm of its own, what is gated is normed as well.
+        if round % 4 == 0 {
+            let norm = drawn_rms_norm(&mut rng, width, 1e-5, &x)?;
+            let normed = norm.forward(&x)?;
+            let got = mlp.clone().with_norm(norm).with_gemm(&gemm).hidden(&x);
+            let error = worst(
+                &got?.to_dtype(DType::F32)?,
+                &mlp.with_gemm(&gemm).hidden(&normed)?.to_dtype(DType::F32)?,
+            )?;
+            assert!(error == 0.0, "{what}, normed: {error:e}");
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ mod common;
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::refusal::Refusal;
-use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, SplitK};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, Inside, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::{GemmArgs, GemmOperand};
 use candle_sgemm::gemm::launch::launch;
@@ -402,7 +402,7 @@ fn sizes(spec: &KernelSpec) -> Vec<(usize, usize, usize)> {
     sizes
 }
 
-fn cases(spec: &KernelSpec) -> Vec<Case> {
+fn cases(spec: &'static KernelSpec) -> Vec<Case> {
     let precision = match spec.arithmetic {
         Arithmetic::Tf32 => Precision::Tf32,
         _ => Precision::Fp32,
@@ -563,16 +563,17 @@ fn cases(spec: &KernelSpec) -> Vec<Case> {
             }
         }
     }
-    if spec.fused {
-        return cases.into_iter().flat_map(fused).collect();
+    if spec.inside != Inside::Product {
+        return cases.into_iter().flat_map(|case| fused(spec, case)).collect();
     }
     cases
 }
 
-/// The case with a norm, with gates and with both, as far as it can have them.
-fn fused(case: Case) -> impl Iterator<Item = Case> {
+/// The case with a norm, with gates and with both, as far as it and the kernel can have them.
+fn fused(spec: &'static KernelSpec, case: Case) -> impl Iterator<Item = Case> {
     [(true, false), (false, true), (true, true)]
         .into_iter()
+        .filter(move |&(normed, _)| !normed || spec.inside.norms())
         .map(move |(normed, gated)| {
             let mut case = case;
             case.problem.normed = normed;

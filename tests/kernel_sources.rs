@@ -56,7 +56,7 @@ const WGMMA: &[(&str, &str)] = &[
 
 /// Few rows past small matrices, both along k, 16 bytes at a time.
 const BRIEF_WIDE: &[(&str, &str)] = &[
-    ("fused", "false"),
+    ("norms", "false"), ("gates", "false"),
     ("bm", "M"),
     ("bn", "LINES"),
     ("bk", "C::kTurn"),
@@ -214,7 +214,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS, SWAPPED, AHEAD)",
         of: "void",
         says: &[
-            ("fused", "false"),
+            ("norms", "false"), ("gates", "false"),
             ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "SWAPPED"), ("b_along_k", "!SWAPPED"),
@@ -224,7 +224,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_SHORT(NAME, M, EACH, BK, SWAPPED, LANES)",
         of: "gemv::Short<gemv::Floats, M, EACH, BK, SWAPPED, LANES>",
         says: &[
-            ("fused", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
+            ("norms", "false"), ("gates", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
             ("partial_sums", "C::kLanes"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "true"),
             ("b_along_k", "!SWAPPED || M > 4"),
         ],
@@ -233,7 +233,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_SHORT_HALF_OF(NAME, TYPE, M, EACH, BK, SWAPPED)",
         of: "gemv::Short<gemv::Halves<TYPE>, M, EACH, BK, SWAPPED>",
         says: &[
-            ("fused", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
+            ("norms", "false"), ("gates", "false"), ("bm", "SWAPPED ? C::kLines : M"), ("bn", "SWAPPED ? M : C::kLines"), ("bk", "BK"), ("threads", "C::kThreads"),
             ("partial_sums", "C::kLanes"), ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "true"),
             ("b_along_k", "!SWAPPED"),
         ],
@@ -242,7 +242,7 @@ const FAMILIES: &[Family] = &[
         made_by: "BRIEF(NAME, M, LINES, LANES, STEPS, WARPS, SWAPPED, ALONG_K)",
         of: "brief::Brief<brief::Floats, M, LINES, LANES, STEPS, SWAPPED, ALONG_K, WARPS>",
         says: &[
-            ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "C::kTurn"), ("threads", "C::kThreads"),
+            ("norms", "false"), ("gates", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "C::kTurn"), ("threads", "C::kThreads"),
             ("partial_sums", "C::kApart"), ("most_rows", "SWAPPED ? 0 : brief::kMostRows"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "SWAPPED && ALONG_K"), ("b_along_k", "!SWAPPED && ALONG_K"),
         ],
@@ -251,7 +251,7 @@ const FAMILIES: &[Family] = &[
         made_by: "BRIEF_LINES(NAME, M, LINES, STEPS, SWAPPED)",
         of: "void",
         says: &[
-            ("fused", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "STEPS"), ("threads", "LINES"),
+            ("norms", "false"), ("gates", "false"), ("bm", "SWAPPED ? LINES : M"), ("bn", "SWAPPED ? M : LINES"), ("bk", "STEPS"), ("threads", "LINES"),
             ("partial_sums", "1"), ("most_rows", "SWAPPED ? 0 : brief::kMostRows"), ("most_cols", "SWAPPED ? M : 0"),
             ("a_along_k", "false"), ("b_along_k", "false"),
         ],
@@ -270,7 +270,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_FUSED_DOT(NAME, M, LINES, WARPS, UNROLL, BLOCKS)",
         of: "void",
         says: &[
-            ("fused", "true"), ("bm", "M"), ("bn", "LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
+            ("norms", "true"), ("gates", "true"), ("bm", "M"), ("bn", "LINES"), ("bk", "UNROLL * WARPS * 32 * kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "M"), ("most_cols", "0"), ("b_along_k", "true"),
         ],
     },
@@ -278,7 +278,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_AXPY(NAME, M, LANES, WARPS, UNROLL, SWAPPED)",
         of: "void",
         says: &[
-            ("fused", "false"),
+            ("norms", "false"), ("gates", "false"),
             ("bm", "SWAPPED ? LANES * kVector : M"), ("bn", "SWAPPED ? M : LANES * kVector"),
             ("bk", "kVector"), ("threads", "WARPS * 32"),
             ("most_rows", "SWAPPED ? 0 : M"), ("most_cols", "SWAPPED ? M : 0"), ("a_along_k", "false"), ("b_along_k", "false"),
@@ -288,7 +288,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_PANEL(NAME, N, LINES, WARPS, STEPS)",
         of: "void",
         says: &[
-            ("fused", "false"),
+            ("norms", "false"), ("gates", "false"),
             ("bm", "LINES * WARPS"), ("bn", "N"), ("bk", "STEPS * 32 * kVector"), ("threads", "WARPS * 32"), ("most_rows", "0"),
             ("most_cols", "N"), ("a_along_k", "true"), ("b_along_k", "false"),
         ],
@@ -297,7 +297,7 @@ const FAMILIES: &[Family] = &[
         made_by: "GEMV_STREAM(NAME, TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS)",
         of: "Shape<TYPE, FUSED, ROWS, WARPS, LINES, LOADS, BLOCKS>",
         says: &[
-            ("fused", "FUSED"),
+            ("norms", "FUSED"), ("gates", "FUSED"),
             ("bm", "ROWS"), ("bn", "LINES"), ("bk", "C::SLAB_K"), ("threads", "C::THREADS"), ("blocks", "BLOCKS"),
             ("most_rows", "ROWS"), ("most_cols", "0"), ("a_along_k", "true"), ("b_along_k", "true"),
         ],
@@ -377,7 +377,7 @@ const FAMILIES: &[Family] = &[
             ("a_inner", "kBox<Bits>"), ("b_inner", "kBox<Bits>"),
             ("a_outer", "a_along_k ? (C::SWAPPED ? C::BN / C::PAIR_R : C::BM / C::PAIR_S) : BK"),
             ("b_outer", "b_along_k ? (C::SWAPPED ? C::BM / C::PAIR_S : C::BN / C::PAIR_R) : BK"),
-            ("blocks", "C::BLOCKS"), ("d_columns", "C::SWAPPED ? 0 : C::BOX"),
+            ("blocks", "C::BLOCKS"), ("d_columns", "C::SWAPPED ? 0 : C::D_BOX"), ("gates", "C::GATED"),
         ],
     },
     Family {
@@ -435,7 +435,8 @@ fn facts(spec: &KernelSpec) -> BTreeMap<&'static str, u32> {
         ("most_rows", needs.max_m),
         ("most_cols", needs.max_n),
         ("most_k", needs.max_k),
-        ("fused", spec.fused.into()),
+        ("norms", spec.inside.norms().into()),
+        ("gates", spec.inside.gates().into()),
         ("halves_end", spec.halves_end.into()),
     ]);
     // Whether an operand runs along its rows, if the kernel takes one order only.

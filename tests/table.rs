@@ -2,7 +2,7 @@
 //! below, which says what else it is for. Needs no GPU.
 
 use candle_sgemm::device::DeviceInfo;
-use candle_sgemm::gemm::kernel::spec::{Arithmetic, Needs, Role};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, Inside, Needs, Role};
 use candle_sgemm::gemm::{
     Access, Activation, Costs, DType, ElementTypes, GemmProblem, KernelSpec, OperandLayout, Plan, Precision,
     MAX_BATCH_DIMS, TABLE,
@@ -290,8 +290,11 @@ fn problem_for(spec: &KernelSpec, device: &DeviceInfo, rng: &mut StdRng) -> Gemm
     if batch > 1 {
         batched(&mut problem, batch, false);
     }
-    if spec.fused {
-        (problem.normed, problem.epilogue.gated) = *[(true, false), (false, true), (true, true)].choose(rng).unwrap();
+    if spec.inside != Inside::Product {
+        (problem.normed, problem.epilogue.gated) = match spec.inside.norms() {
+            true => *[(true, false), (false, true), (true, true)].choose(rng).unwrap(),
+            false => (false, true),
+        };
         let line = k.next_multiple_of(8); // on 16 bytes, in 16 bits too
         (problem.a, problem.b) = (OperandLayout::row_major(line), OperandLayout::col_major(line));
         problem.batch_dims = [1; MAX_BATCH_DIMS];

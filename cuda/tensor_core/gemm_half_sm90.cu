@@ -466,8 +466,8 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         const int stages = work.stages();
         // Boxes that begin amid a sector only where many stages lie between them: see multiply_and_store.
         const bool follow = output.whole || (CONFIG::STORES_BEHIND && output.plain && stages >= CONFIG::BOXES);
-        if (!CONFIG::SWAPPED && work.several() && follow && stages > 0) {
-            if constexpr (!CONFIG::SWAPPED) multiply_and_store_several<CONFIG>(args, shared, consumer, output, work.left(), stages);
+        if (!CONFIG::SWAPPED && !CONFIG::GATED && work.several() && follow && stages > 0) {
+            if constexpr (!CONFIG::SWAPPED && !CONFIG::GATED) multiply_and_store_several<CONFIG>(args, shared, consumer, output, work.left(), stages);
         } else for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);
@@ -493,7 +493,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
 }  // namespace
 
 // TILE, rows of R, rows of S, orientation of R and of S, swapped, blocks that share an operand, blocks a multiprocessor, rows from a tile of R
-// to the next, whether it is R that they share. Names give the tile of D, m × n.
+// to the next, whether it is R that they share, whether columns are gated. Names give the tile of A·B, m × n.
 #define GEMM_HALF_SM90_OF(NAME, ...)                                                                                   \
     enum : int { NAME##_shared = Config<__VA_ARGS__>::SHARED_BYTES };                                                  \
     extern "C" __global__ void __launch_bounds__(Config<__VA_ARGS__>::THREADS, Config<__VA_ARGS__>::BLOCKS)            \
@@ -515,6 +515,11 @@ GEMM_HALF_SM90(128x224_2cta_nt, 128, 224, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x192_2cta_nt, 128, 192, Major::kK, Major::kK, false, 2, 1)
 GEMM_HALF_SM90(128x96_nt, 128, 96, Major::kK, Major::kK, false, 1, 1)
 GEMM_HALF_SM90(128x112_nt, 128, 112, Major::kK, Major::kK, false, 1, 1)
+
+// Gate and up of a gated layer, whose rows are S in turn: half as many columns of D, and nothing between two products.
+GEMM_HALF_SM90(128x256_2cta_gated_nt, 128, 256, Major::kK, Major::kK, false, 2, 1, 128, false, true)
+GEMM_HALF_SM90(128x224_2cta_gated_nt, 128, 224, Major::kK, Major::kK, false, 2, 1, 128, false, true)
+GEMM_HALF_SM90(128x128_gated_nt, 128, 128, Major::kK, Major::kK, false, 1, 1, 128, false, true)
 
 // Few rows of tiles, of a size that leaves no multiprocessor idle.
 GEMM_HALF_SM90(128x128_2cta_nt, 128, 128, Major::kK, Major::kK, false, 2, 1)

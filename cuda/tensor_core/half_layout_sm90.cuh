@@ -29,7 +29,7 @@ struct alignas(32) Place {
 };
 
 template <Half TYPE_, int BM_, int BN_, Major R_MAJOR_, Major S_MAJOR_, bool SWAPPED_, int PAIR_, int BLOCKS_,
-          int ROWS_ = BM_, bool SHARES_R_ = false>
+          int ROWS_ = BM_, bool SHARES_R_ = false, bool GATED_ = false>
 struct Config {
     static constexpr Half TYPE = TYPE_;
     static constexpr int BM = BM_;                     // rows of R a block
@@ -40,6 +40,7 @@ struct Config {
     static constexpr int PAIR_R = SHARES_R_ ? 1 : PAIR, PAIR_S = SHARES_R_ ? PAIR : 1;   // tiles of R and of S of a cluster
     static constexpr int BLOCKS = BLOCKS_;             // that fit on a multiprocessor
     static constexpr int ROWS = ROWS_;                 // of R from a tile to the next: what is beyond is computed, and not stored
+    static constexpr bool GATED = GATED_;              // two columns of S make one of D
     static constexpr int SUMS = BN / 2;                // a consumer thread's share of 64 × BN
     static constexpr int VECTORS = SUMS / kVector;
 
@@ -55,10 +56,11 @@ struct Config {
     static constexpr int R_BYTES = BM * kTileRow, S_BYTES = BN * kTileRow;
     static constexpr int STAGE_BYTES = R_BYTES + S_BYTES;
 
-    // Columns of D that are stored together. Blocks of a cluster that cuts k share the end of a tile out among them by boxes, so those of
+    // Columns whose results are stored together, and so many columns of D. Blocks of a cluster that cuts k share the end of a tile out among them by boxes, so those of
     // small tiles are narrow.
     static constexpr int BOX = PAIR > 1 ? (BN % 64 == 0 ? 64 : 32) : WARPS > kWarpgroupWarps && BN % 32 == 0 ? 32 : 16;
-    static constexpr int BOX_BYTES = kFragmentRows * BOX * 2;
+    static constexpr int D_BOX = GATED ? BOX / 2 : BOX;
+    static constexpr int BOX_BYTES = kFragmentRows * D_BOX * 2;
     static constexpr int STAGING_BYTES = SWAPPED ? 0 : WARPS * kStagingBuffers * BOX_BYTES;
     static constexpr int BARRIER_BYTES = 256;
     static constexpr int LIMIT = kSharedMemory / BLOCKS - kSharedReserved;
@@ -79,13 +81,13 @@ struct Config {
     static_assert(SWAPPED || BN % BOX == 0, "boxes do not reach into the next tile");
 
     // A tile is stored while the next one is multiplied, a box a stage: see multiply_and_store_behind.
-    static constexpr bool STORES_BEHIND = PAIR > 1;
+    static constexpr bool STORES_BEHIND = PAIR > 1 && !GATED;
     static constexpr int BOXES = SWAPPED ? 0 : BN / BOX;
     static_assert(!STORES_BEHIND || CONSUMER_REGISTERS >= SUMS + SUMS / 2 + kOtherRegisters, "registers hold a tile and the one before, rounded");
 
-    // Clusters that share tiles can share the last of them by ranges of k. A piece's sums come back in portions, of so many vectors of a
+    // Clusters that share tiles can share the last of them by ranges of k, but where columns are gated: registers are short. A piece's sums come back in portions, of so many vectors of a
     // thread, as many as a stage has room for.
-    static constexpr bool STREAMS = PAIR > 1;
+    static constexpr bool STREAMS = PAIR > 1 && !GATED;
     static constexpr int PORTION = STAGE_BYTES / (CONSUMERS * kVectorBytes);
     static_assert(!STREAMS || (DEALS && PORTION > 0), "there is a warp that tells of pieces, and a stage holds a vector of each thread");
 
@@ -105,6 +107,7 @@ struct Config {
     static constexpr bool CUTS = PAIR == 1 && holds(2) && holds(3) && holds(4) && holds(5) && holds(6) && holds(8);
     static_assert(CUTS || PAIR > 1 || BLOCKS > 1, "kernels for few tiles can cut k");
     static_assert(!(SWAPPED && PAIR > 1), "swapped tiles are for few rows");
+    static_assert(!(SWAPPED && GATED), "a thread has gate and up side by side");
 
     // Values that pass through the epilogue at a time: fewer where registers are short, for the sums stay beside them.
     static constexpr int REGISTERS = DEALS ? CONSUMER_REGISTERS : kRegisters / (THREADS * BLOCKS);

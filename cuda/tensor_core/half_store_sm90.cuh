@@ -23,6 +23,12 @@ constexpr int kWholeRows = 8;
 constexpr int kSector = 32;      // bytes that the L2 keeps together
 constexpr int kRowsAtOnce = 4;   // that a warp has under way from shared memory to D
 
+// Columns of D.
+template <typename CONFIG>
+__device__ __forceinline__ int columns_of_d(const GemmArgs& args) {
+    return CONFIG::GATED ? args.n / 2 : args.n;
+}
+
 template <typename CONFIG>
 using EpilogueOf = HalfEpilogue<CONFIG::TYPE, CONFIG::SWAPPED, (CONFIG::ROWS < CONFIG::BM)>;
 
@@ -54,8 +60,8 @@ struct Output {
           warp(warp_),
           lane(lane_),
           mapped(!CONFIG::SWAPPED && args_.d_type == kElementOf<CONFIG::TYPE> && args_.d_access == kRowVector &&
-                 args_.n % kWholeRows == 0),
-          plain(mapped && Scalars(args_).beta == 0.0f && args_.bias == nullptr && args_.residual.data == nullptr &&
+                 columns_of_d<CONFIG>(args_) % kWholeRows == 0),
+          plain(!CONFIG::GATED && mapped && Scalars(args_).beta == 0.0f && args_.bias == nullptr && args_.residual.data == nullptr &&
                 args_.activation == kIdentity),
           whole(plain && reinterpret_cast<uint64_t>(args_.d.data) % kSector == 0 &&
                 (args_.d.row_stride | args_.d.batch_stride[1] | args_.d.batch_stride[2] | args_.d.batch_stride[3]) %
@@ -101,6 +107,34 @@ struct Output {
         }
     }
 
+    // COUNT values a thread of 16 rows from `row` on and of gated columns from `col` on; those of D, and the warp's. x[2 · i + h] is in row 8 · h and
+    // column 4 · i from the thread's first one, (lane / 4, lane % 4).
+    template <int COUNT>
+    __device__ __forceinline__ void store_gated(const EpilogueOf<CONFIG>& epilogue, const BatchCoordinates& at, int row, int col,
+                                                const float (&x)[COUNT]) {
+        if (!mapped) {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                const int r = row + lane / 4 + i % 2 * 8, c = col + lane % 4 + i / 2 * 4;
+                if (r < args.m && c < columns_of_d<CONFIG>(args)) epilogue.d.store(epilogue.d.place(r, c), x[i]);
+            }
+            return;
+        }
+        // Of eight columns lane t of a row has t and 4 + t, and boxes are written by lanes that have 2 · t and 2 · t + 1.
+        const int from = lane - lane % 4 + lane * 2 % 4;
+        uint32_t words[COUNT / 2];
+#pragma unroll
+        for (int i = 0; i < COUNT / 2; ++i) {
+            const int first = i / 2 * 4 + i % 2;
+            const uint32_t mine = ptx::round_pair<CONFIG::TYPE>(x[first], x[first + 2]);
+            const uint32_t even = __shfl_sync(kWholeWarp, mine, from), odd = __shfl_sync(kWholeWarp, mine, from + 1);
+            words[i] = lane % 4 < 2 ? ptx::pair_of(even, odd) : ptx::pair_of_high(even, odd);
+        }
+#pragma unroll
+        for (int first = 0; first < COUNT; first += CONFIG::D_BOX / 2)
+            store_box(at, row, col + first * 2, [&words, first](int i) { return words[first / 2 + i]; });
+    }
+
     // Waits until TMA has read what it was given.
     __device__ __forceinline__ void finish() const {
         if (!CONFIG::SWAPPED && lane == 0) ptx::bulk_wait_read<0>();
@@ -110,7 +144,7 @@ private:
     // Where the swizzle of a map puts a chunk of a box's row: within 128 bytes of a row by row % 8, 64 bytes by row / 2 % 4, or
     // 32 bytes by row / 4 % 2.
     static __device__ __forceinline__ int swizzled(int line, int chunk) {
-        constexpr int kRowBytes = CONFIG::BOX * 2, kChunks = kRowBytes / kChunk;
+        constexpr int kRowBytes = CONFIG::D_BOX * 2, kChunks = kRowBytes / kChunk;
         return line * kRowBytes + (chunk ^ (line * kRowBytes / kTileRow % kChunks)) * kChunk;
     }
 
@@ -121,7 +155,7 @@ private:
         buffer = (buffer + 1) % kStagingBuffers;
         const int line = lane % kFragmentRows, half = lane / kFragmentRows;
 #pragma unroll
-        for (int chunk = 0; chunk < CONFIG::BOX * 2 / kChunk; chunk += 2) {
+        for (int chunk = 0; chunk < CONFIG::D_BOX * 2 / kChunk; chunk += 2) {
             const int i = chunk * 2;
             ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, chunk + half), pair(i), pair(i + 1), pair(i + 2), pair(i + 3));
         }
@@ -147,7 +181,7 @@ private:
         ptx::fence_async_proxy();
         __syncwarp();
         if (lane == 0) {
-            if (row < args.m && col < args.n)
+            if (row < args.m && col < columns_of_d<CONFIG>(args))
                 ptx::tma_store_5d(&map, ptx::shared_address(staging), col, row, at.x, at.y, at.z);
             ptx::bulk_commit();
         }
@@ -182,8 +216,14 @@ __device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CON
                                                 const BatchCoordinates& at, int row_r, int row_s, float (&x)[COUNT]) {
     const int row = CONFIG::SWAPPED ? row_s : row_r, col = CONFIG::SWAPPED ? row_r : row_s;
     const int group = output.lane / 4, pair = output.lane % 4 * 2;
-    epilogue.apply(args, row + (CONFIG::SWAPPED ? pair : group), col + (CONFIG::SWAPPED ? group : pair), x);
-    output.store(epilogue, at, row, col, x);
+    if constexpr (CONFIG::GATED) {
+        float gated[COUNT / 2];
+        epilogue.gate(args, col + pair, x, gated);
+        output.store_gated(epilogue, at, row, col / 2, gated);
+    } else {
+        epilogue.apply(args, row + (CONFIG::SWAPPED ? pair : group), col + (CONFIG::SWAPPED ? group : pair), x);
+        output.store(epilogue, at, row, col, x);
+    }
 }
 
 // The end of a tile. row_r: the first of the warp's 16 rows of R.
@@ -191,14 +231,16 @@ template <typename CONFIG>
 __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& output, int row_r, int row_s, int batch,
                                        float (&sum)[CONFIG::SUMS]) {
     const BatchCoordinates at(args, args.d, batch);
-    if constexpr (!CONFIG::SWAPPED) {
+    if constexpr (!CONFIG::SWAPPED && !CONFIG::GATED) {
         if (output.plain) return output.scale_and_store(at, row_r, row_s, sum);
     }
     const auto epilogue = epilogue_of<CONFIG>(args, batch, row_r - output.warp * kFragmentRows);
-    if (epilogue.bare(args)) {
-        epilogue.scale(sum);
-        output.store_without_map(epilogue, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
-        return;
+    if constexpr (!CONFIG::GATED) {
+        if (epilogue.bare(args)) {
+            epilogue.scale(sum);
+            output.store_without_map(epilogue, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
+            return;
+        }
     }
     in_turn<CONFIG::PART>(sum, [&](int part, float (&x)[CONFIG::PART]) {
         apply_and_store<CONFIG>(args, output, epilogue, at, row_r, row_s + part * CONFIG::PART * 2, x);
@@ -261,7 +303,7 @@ __device__ __forceinline__ void reduce_and_finish(const GemmArgs& args, const Sh
             }
         }
         const int first = row_s + share * CONFIG::SHARE * kFragmentColumns;
-        if constexpr (!CONFIG::SWAPPED) {
+        if constexpr (!CONFIG::SWAPPED && !CONFIG::GATED) {
             if (output.plain) {
                 output.scale_and_store(at_d, row_r, first, x);
                 continue;

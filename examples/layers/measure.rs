@@ -29,12 +29,13 @@ fn run_type(arguments: &Arguments, dtype: DType) -> Result<()> {
         "\n{:<42} {:<12} {:>12} {:>12} {:>12} {:>9} {:>9}",
         "layer", "arithmetic", "candle µs", "unfused µs", "fused µs", "unfused", "fused"
     );
+    let wanted = |case: &Case| case.name.contains(&arguments.only);
     let layers = Case::linears(dtype).chain(Case::networks(dtype));
-    for case in layers.chain(Case::gated(dtype)) {
+    for case in layers.chain(Case::gated(dtype)).filter(wanted) {
         report.rows.extend(measure(&gpu, &device, &case, arguments)?);
     }
     let (device, gpu) = open_for_graphs()?;
-    for case in Case::networks(dtype) {
+    for case in Case::networks(dtype).filter(wanted) {
         report.rows.extend(measure_graphs(&gpu, &device, &case, arguments)?);
     }
     match &arguments.out {

@@ -1,4 +1,4 @@
-//! Layers of a row or two by one kernel with what surrounds their product: the norm of the rows before it, the gate behind it.
+//! Layers by one kernel with what surrounds their product: the norm of the rows before it, where these are one or two, and the gate behind it.
 
 use super::blocks::LayerNorm;
 use super::matmul::Gemm;
@@ -113,14 +113,15 @@ mod cuda {
         }
         let rows = x.elem_count() / width;
         let mut kernels = TABLE.iter().filter(|spec| {
-            spec.fused && spec.dtype == element && gemm.kernel.as_ref().is_none_or(|name| spec.name == name)
+            let inside = if norm.is_some() { spec.inside.norms() } else { spec.inside.gates() };
+            inside && spec.dtype == element && gemm.kernel.as_ref().is_none_or(|name| spec.name == name)
         });
         // Seen here, so that a product that no kernel takes is not planned in vain each time.
         let vector = MAX_ALIGN as usize / element.size();
         let lines = weight.stride()[1] == 1
             && weight.stride()[0].is_multiple_of(vector)
             && weight.layout().start_offset().is_multiple_of(vector);
-        lines && kernels.any(|spec| rows <= spec.needs.max_m as usize)
+        lines && kernels.any(|spec| spec.needs.max_m == 0 || rows <= spec.needs.max_m as usize)
     }
 
     struct Op {

@@ -1,6 +1,6 @@
 //! Why a kernel cannot compute a problem.
 
-use super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Side, SplitK};
+use super::spec::{Arithmetic, EpilogueSupport, Grid, Inside, KernelSpec, Side, SplitK};
 use crate::device::DeviceInfo;
 use crate::gemm::operands::{Access, DType, ElementTypes, OperandLayout, Operands};
 use crate::gemm::problem::{GemmProblem, Precision, MAX_SIZE};
@@ -55,6 +55,8 @@ pub enum Refusal {
     NotFused,
     /// It is for problems with a norm of A's rows or gated columns.
     OnlyFused,
+    /// It gates columns and norms no rows of A.
+    OnlyGates,
     /// The problem has too many rows.
     Rows {
         /// The most that it takes.
@@ -160,6 +162,7 @@ impl fmt::Display for Refusal {
             ),
             Refusal::NotFused => f.write_str("it takes rows of A as they are and columns one by one, without a norm and gates"),
             Refusal::OnlyFused => f.write_str("it is for products with a norm of A's rows or gated columns, and this has neither"),
+            Refusal::OnlyGates => f.write_str("it gates columns and takes rows of A as they are, without a norm"),
             Refusal::Rows { most, rows } => write!(f, "it takes at most {most} rows and the problem has {rows}"),
             Refusal::Columns { most, columns } => {
                 write!(f, "it takes at most {most} columns and the problem has {columns}")
@@ -245,9 +248,10 @@ impl KernelSpec {
         if self.epilogue == EpilogueSupport::Scaled && !problem.epilogue.is_plain() {
             return Some(Refusal::Epilogue);
         }
-        match (self.fused, problem.normed || problem.epilogue.gated) {
-            (false, true) => return Some(Refusal::NotFused),
-            (true, false) => return Some(Refusal::OnlyFused),
+        match (self.inside, problem.normed || problem.epilogue.gated) {
+            (Inside::Product, true) => return Some(Refusal::NotFused),
+            (Inside::Gates | Inside::NormAndGates, false) => return Some(Refusal::OnlyFused),
+            (Inside::Gates, true) if problem.normed => return Some(Refusal::OnlyGates),
             _ => {}
         }
         if needs.max_m != 0 && problem.m > needs.max_m as usize {

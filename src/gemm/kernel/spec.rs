@@ -122,6 +122,29 @@ pub enum EpilogueSupport {
     Fused,
 }
 
+/// What a kernel has inside that is no product and no epilogue of one. It is for problems that want one of these things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inside {
+    /// Neither a norm nor gates.
+    Product,
+    /// Gated columns.
+    Gates,
+    /// A norm of A's rows, gated columns, or both.
+    NormAndGates,
+}
+
+impl Inside {
+    /// Whether rows of A may be normed.
+    pub const fn norms(self) -> bool {
+        matches!(self, Inside::NormAndGates)
+    }
+
+    /// Whether columns may be gated.
+    pub const fn gates(self) -> bool {
+        matches!(self, Inside::Gates | Inside::NormAndGates)
+    }
+}
+
 /// What a kernel demands of the device and of its operands. Everything else it must be right for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
@@ -187,8 +210,8 @@ pub struct KernelSpec {
     pub grid: Grid,
     /// What of the epilogue it computes.
     pub epilogue: EpilogueSupport,
-    /// Whether it can norm rows of A and gate columns. Then it is for problems that want one of these.
-    pub fused: bool,
+    /// Whether it can norm rows of A and gate columns.
+    pub inside: Inside,
     /// How it can cut k.
     pub split_k: SplitK,
     /// Whether it can compute slices of k like matrices of a batch, for a second kernel to add up:

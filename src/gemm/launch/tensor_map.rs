@@ -155,7 +155,7 @@ impl Plan {
             )
             .rounded(self.kernel.arithmetic == Arithmetic::Tf32)
         };
-        let sizes = [[problem.m, problem.k], [problem.k, problem.n], [problem.m, problem.n]];
+        let sizes = [[problem.m, problem.k], [problem.k, problem.n], [problem.m, problem.result_columns()]];
         let a = map(&problem.a, accesses.a, types.a, sizes[0], at.operands.a, box_a);
         let b = map(&problem.b, accesses.b, types.b, sizes[1], at.operands.b, box_b);
         let d = match self.kernel.d_box {
@@ -163,7 +163,7 @@ impl Plan {
                 if self.reduction().is_none()
                     && types.d == types.a
                     && accesses.d == Access::RowVector
-                    && problem.n.is_multiple_of(WHOLE_ROWS) =>
+                    && problem.result_columns().is_multiple_of(WHOLE_ROWS) =>
             {
                 map(&problem.d, accesses.d, types.d, sizes[2], at.operands.d, box_d)
             }

@@ -8,7 +8,7 @@ use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::gemm::kernel::costs::{Costs, KernelCost};
 use crate::gemm::kernel::refusal::Refusal;
-use crate::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side, SplitK};
+use crate::gemm::kernel::spec::{Arithmetic, Grid, Inside, KernelSpec, Side, SplitK};
 use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
 use crate::gemm::operands::{Access, DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
@@ -993,14 +993,14 @@ fn norms_and_gates_go_to_kernels_that_have_them_inside() {
                 ] {
                     let problem = fused_problem(1, n, k, dtype, normed, gated);
                     let plan = plan(&problem).unwrap();
-                    assert!(plan.kernel.fused && !plan.is_repacked(), "{plan}");
+                    assert!(plan.kernel.inside.gates() && !plan.is_repacked(), "{plan}");
                     let args = plan.args(&Addresses::default(), 1.0, 0.0, 0);
                     assert_eq!(args.gated, u16::from(gated));
                     // What it costs is the stream of both weights, as that of one as large.
                     let mut alone = problem;
                     (alone.normed, alone.epilogue.gated, alone.d) = (false, false, OperandLayout::row_major(n));
                     let alone = Plan::new(&alone, &device, Costs::built_in(&device)).unwrap();
-                    assert!(!alone.kernel.fused, "{alone}");
+                    assert!(!alone.kernel.inside.gates(), "{alone}");
                     if plan.kernel.costs_name() == alone.kernel.costs_name() {
                         compared += 1;
                         let ratio = plan.predicted_us / alone.predicted_us;
@@ -1019,6 +1019,38 @@ fn norms_and_gates_go_to_kernels_that_have_them_inside() {
         }
     }
     assert!(compared > 0, "no product goes to the kernel without norm and gates");
+}
+
+#[test]
+fn gates_of_many_rows_go_to_tiles_that_have_them_inside() {
+    let (mut rng, device) = (StdRng::seed_from_u64(41), DeviceInfo::H200);
+    let costs = Costs::built_in(&device);
+    let mut paid = 0;
+    for _ in 0..200 {
+        let dtype = [DType::F16, DType::BF16][rng.random_range(0..2)];
+        let (m, hidden, k) = (
+            rng.random_range(3..=5000),
+            rng.random_range(1..=15_000),
+            8 * rng.random_range(1..=1000),
+        );
+        let problem = fused_problem(m, 2 * hidden, k, dtype, false, true);
+        let plan = Plan::new(&problem, &device, costs).unwrap();
+        assert_eq!(plan.kernel.inside, Inside::Gates, "{plan}");
+        assert!(!plan.is_repacked() && plan.reduction().is_none(), "{plan}");
+        // TMA stores half as many columns as are multiplied, if these are whole vectors.
+        let [a, _, d] = plan.tensor_maps(&Addresses::default()).unwrap();
+        match hidden % 8 {
+            0 => assert_eq!(d.extents[..2], [hidden as u64, m as u64], "{plan}"),
+            _ => assert_eq!(d, a, "{plan}"),
+        }
+        let (step, steps) = problem.in_steps();
+        paid += usize::from(plan.pays(&Plan::new(&step, &device, costs).unwrap(), steps));
+        // What norms rows as well takes one or two of them, and no other GPU has these tiles.
+        let normed = fused_problem(m, 2 * hidden, k, dtype, true, true);
+        assert!(Plan::new(&normed, &device, costs).is_err());
+        assert!(Plan::new(&problem, &DeviceInfo::A100, costs).is_err());
+    }
+    assert!(paid > 100, "one product is better than two for {paid} of 200");
 }
 
 #[test]

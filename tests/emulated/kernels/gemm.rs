@@ -5,7 +5,7 @@ use super::reference::{element, frobenius_limit, gated_element, normed, place, w
 use super::transpositions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, Grid, SplitK};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, Grid, Inside, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::GemmArgs;
 use candle_sgemm::gemm::operands::{ElementTypes, Operands, MAX_BATCH_DIMS};
@@ -847,9 +847,10 @@ fn draw_problem(
     if spec.grid == Grid::Persistent && spec.needs.max_m > 0 && rng.random_bool(MANY) {
         n = rng.random_range(1..=600);
     }
-    let (norms, gates) = match spec.fused {
-        true => [(true, false), (false, true), (true, true)][rng.random_range(0..3usize)],
-        false => (false, false),
+    let (norms, gates) = match spec.inside {
+        Inside::NormAndGates => [(true, false), (false, true), (true, true)][rng.random_range(0..3usize)],
+        Inside::Gates => (false, true),
+        Inside::Product => (false, false),
     };
     let padded = m.next_multiple_of(bm) * n.next_multiple_of(bn);
     // Often enough for every stage of a ring to come round more than once.

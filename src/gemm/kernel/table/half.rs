@@ -1,7 +1,7 @@
 //! Products of 16-bit numbers on tensor cores, with sums in FP32. Every kernel stands here twice, for `f16` and for `bf16`: one
 //! template makes both, and they cost the same.
 
-use super::super::spec::{Arithmetic, Grid, KernelSpec, Needs, Side, SplitK, TmaBox};
+use super::super::spec::{Arithmetic, Grid, Inside, KernelSpec, Needs, Side, SplitK, TmaBox};
 use super::derived;
 use super::derived::Layout::{self, NN, NT, TN, TT};
 use super::families;
@@ -151,6 +151,32 @@ const fn shared(
         parallel_split_k: false,
         tma_boxes: Some(boxes(layout, rows, columns)),
         ..wgmma(name, costs, dtype, layout, block, d_columns, [2, 1])
+    }
+}
+
+/// The same with gated columns, of which two of A·B make one of D, in 2-CTA clusters or without, at the costs of a kernel without gates.
+const fn gated(
+    name: &'static str,
+    _: &'static str,
+    dtype: DType,
+    costs: &'static str,
+    block: [u32; 3],
+    d_columns: u32,
+    clusters: bool,
+) -> KernelSpec {
+    let of = match clusters {
+        true => KernelSpec {
+            split_k: SplitK::Never,
+            ..shared(name, costs, dtype, Side::M, NT, block, d_columns)
+        },
+        false => wgmma(name, costs, dtype, NT, block, d_columns, [2, 1]),
+    };
+    KernelSpec {
+        summary: "16-bit products with gated columns, TMA and wgmma",
+        costs_of: Some(costs),
+        inside: Inside::Gates,
+        parallel_split_k: false,
+        ..of
     }
 }
 
@@ -430,6 +456,10 @@ both! { F16, BF16,
     shared("gemm", "sm90_128x128_2cta_tt", Side::M, TT, [128, 128, 6], 64),
     shared("gemm", "sm90_128x128_2cta_along_n_nt", Side::N, NT, [128, 128, 6], 64),
     shared("gemm", "sm90_128x96_2cta_along_n_nt", Side::N, NT, [128, 96, 7], 32),
+    // costs, tile and stages, columns of a box of D, whether in clusters
+    gated("gemm", "sm90_128x256_2cta_gated_nt", "gemm_bf16_sm90_128x256_2cta_nt", [128, 256, 4], 32, true),
+    gated("gemm", "sm90_128x224_2cta_gated_nt", "gemm_bf16_sm90_128x224_2cta_nt", [128, 224, 4], 16, true),
+    gated("gemm", "sm90_128x128_gated_nt", "gemm_bf16_sm90_128x128_nt", [128, 128, 6], 16, false),
     // layout, tile and stages, columns of a box of D, warpgroups that multiply and blocks a multiprocessor
     wgmma("gemm", "sm90_128x96_nt", NT, [128, 96, 7], 32, [2, 1]),
     wgmma("gemm", "sm90_128x112_nt", NT, [128, 112, 7], 16, [2, 1]),

@@ -1,6 +1,6 @@
 //! One matrix past a few rows, or columns, of the other: all FFMA, lanes share k.
 
-use super::super::super::spec::{Arithmetic, Grid, KernelSpec, Needs, SplitK};
+use super::super::super::spec::{Arithmetic, Grid, Inside, KernelSpec, Needs, SplitK};
 use super::super::derived;
 use super::row::{tile, NO_THREADS, NO_WARPS, PRODUCTION};
 use crate::gemm::operands::{Access, DType};
@@ -129,7 +129,7 @@ pub(in super::super) const fn fused(name: &'static str, costs: &'static str, of:
         name,
         summary: "streams B past a row or two of A, with a norm of A's rows and gated columns",
         costs_of: Some(costs),
-        fused: true,
+        inside: Inside::NormAndGates,
         may_spill_on: &[],
         ..of
     }

@@ -1,6 +1,6 @@
 //! What rows of the table have in common, whatever their family.
 
-use super::super::super::spec::{Arithmetic, EpilogueSupport, Grid, KernelSpec, Needs, Role, SplitK, Tile};
+use super::super::super::spec::{Arithmetic, EpilogueSupport, Grid, Inside, KernelSpec, Needs, Role, SplitK, Tile};
 use crate::gemm::operands::DType;
 
 /// Where a kernel has no warp tiles, or the row does not say which.
@@ -40,7 +40,7 @@ pub(in super::super) const PRODUCTION: KernelSpec = KernelSpec {
     dynamic_shared: 0,
     grid: Grid::Units,
     epilogue: EpilogueSupport::Fused,
-    fused: false,
+    inside: Inside::Product,
     split_k: SplitK::Never,
     parallel_split_k: false,
     partial_sums: 1,
