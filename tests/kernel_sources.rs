@@ -56,7 +56,8 @@ const WGMMA: &[(&str, &str)] = &[
 
 /// Few rows past small matrices, both along k, 16 bytes at a time.
 const BRIEF_WIDE: &[(&str, &str)] = &[
-    ("norms", "false"), ("gates", "false"),
+    ("norms", "false"),
+    ("gates", "false"),
     ("bm", "M"),
     ("bn", "LINES"),
     ("bk", "C::kTurn"),

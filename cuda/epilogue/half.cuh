@@ -205,14 +205,16 @@ struct HalfEpilogue : LastColumn<NARROW> {
         }
     }
 
-    // All of it but the store where columns are gated: y[i] is made of x[2 · i] and x[2 · i + 1]. col: of the thread's first number.
-    template <int COUNT>
+    // All of it but the store where columns are gated: y[i] is made of x[2 · i] and x[2 · i + 1]. col: of the thread's first number. SILU: that is the
+    // activation.
+    template <bool SILU, int COUNT>
     __device__ __forceinline__ void gate(const GemmArgs& args, int col, float (&x)[COUNT], float (&y)[COUNT / 2]) const {
         scale(x);
         if (bias.data != nullptr) add_bias(args, col, x);
 #pragma unroll
         for (int i = 0; i < COUNT / 2; ++i) y[i] = x[2 * i];
-        if (args.activation != kIdentity) activate_quickly(args.activation, y);
+        if (SILU) activate_quickly<kSilu>(y);
+        else if (args.activation != kIdentity) activate_quickly(args.activation, y);
 #pragma unroll
         for (int i = 0; i < COUNT / 2; ++i) y[i] *= x[2 * i + 1];
     }

@@ -18,7 +18,6 @@ constexpr int kConsumerRows = 64;            // rows of R a consumer warpgroup
 constexpr int kWarpgroupWarps = kWarpgroup / kWarp;
 constexpr int kEpilogueRegisters = 96;       // of 32 values and what goes with them
 constexpr int kOtherRegisters = 32;          // of a consumer beside its sums: addresses, counters, descriptors
-constexpr int kStagingBuffers = 2;           // of a warp
 constexpr int kPlaces = 16;                  // that a block remembers
 constexpr int kMostStages = 12;
 
@@ -61,7 +60,9 @@ struct Config {
     static constexpr int BOX = PAIR > 1 ? (BN % 64 == 0 ? 64 : 32) : WARPS > kWarpgroupWarps && BN % 32 == 0 ? 32 : 16;
     static constexpr int D_BOX = GATED ? BOX / 2 : BOX;
     static constexpr int BOX_BYTES = kFragmentRows * D_BOX * 2;
-    static constexpr int STAGING_BYTES = SWAPPED ? 0 : WARPS * kStagingBuffers * BOX_BYTES;
+    // Of a warp. Gated columns leave a tile's boxes room to wait for TMA side by side.
+    static constexpr int BUFFERS = GATED ? BN / BOX : 2;
+    static constexpr int STAGING_BYTES = SWAPPED ? 0 : WARPS * BUFFERS * BOX_BYTES;
     static constexpr int BARRIER_BYTES = 256;
     static constexpr int LIMIT = kSharedMemory / BLOCKS - kSharedReserved;
     static constexpr int PLACE_BYTES = SWAPPED ? 0 : kPlaces * sizeof(Place);
@@ -123,7 +124,7 @@ struct Shared {
     __device__ __forceinline__ char* r(int slot) const { return base + slot * CONFIG::STAGE_BYTES; }
     __device__ __forceinline__ char* s(int slot) const { return r(slot) + CONFIG::R_BYTES; }
     __device__ __forceinline__ char* staging(int warp, int buffer) const {
-        return base + CONFIG::RING_BYTES + (warp * kStagingBuffers + buffer) * CONFIG::BOX_BYTES;
+        return base + CONFIG::RING_BYTES + (warp * CONFIG::BUFFERS + buffer) * CONFIG::BOX_BYTES;
     }
     __device__ __forceinline__ uint64_t* full(int slot) const {
         return reinterpret_cast<uint64_t*>(base + CONFIG::RING_BYTES + CONFIG::STAGING_BYTES) + slot;

@@ -152,7 +152,7 @@ private:
     template <typename PAIRS>
     __device__ __forceinline__ const char* stage(PAIRS&& pair) {
         const char* const staging = shared.staging(warp, buffer);
-        buffer = (buffer + 1) % kStagingBuffers;
+        buffer = (buffer + 1) % CONFIG::BUFFERS;
         const int line = lane % kFragmentRows, half = lane / kFragmentRows;
 #pragma unroll
         for (int chunk = 0; chunk < CONFIG::D_BOX * 2 / kChunk; chunk += 2) {
@@ -175,7 +175,7 @@ private:
 
     template <typename PAIRS>
     __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, PAIRS&& pair) {
-        if (lane == 0) ptx::bulk_wait_read<kStagingBuffers - 1>();
+        if (lane == 0) ptx::bulk_wait_read<CONFIG::BUFFERS - 1>();
         __syncwarp();
         const char* const staging = stage(pair);
         ptx::fence_async_proxy();
@@ -209,8 +209,8 @@ private:
     }
 };
 
-// `x` is what this warp's threads have of its 16 rows of R and of rows of S from row_s on: epilogue and store.
-template <typename CONFIG, int COUNT>
+// `x` is what this warp's threads have of its 16 rows of R and of rows of S from row_s on: epilogue and store. SILU: that is what gates go through.
+template <typename CONFIG, bool SILU = false, int COUNT>
 __device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CONFIG>& output,
                                                 const EpilogueOf<CONFIG>& epilogue,
                                                 const BatchCoordinates& at, int row_r, int row_s, float (&x)[COUNT]) {
@@ -218,7 +218,7 @@ __device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CON
     const int group = output.lane / 4, pair = output.lane % 4 * 2;
     if constexpr (CONFIG::GATED) {
         float gated[COUNT / 2];
-        epilogue.gate(args, col + pair, x, gated);
+        epilogue.template gate<SILU>(args, col + pair, x, gated);
         output.store_gated(epilogue, at, row, col / 2, gated);
     } else {
         epilogue.apply(args, row + (CONFIG::SWAPPED ? pair : group), col + (CONFIG::SWAPPED ? group : pair), x);
@@ -239,6 +239,19 @@ __device__ __forceinline__ void finish(const GemmArgs& args, Output<CONFIG>& out
         if (epilogue.bare(args)) {
             epilogue.scale(sum);
             output.store_without_map(epilogue, CONFIG::SWAPPED ? row_s : row_r, CONFIG::SWAPPED ? row_r : row_s, sum);
+            return;
+        }
+    }
+    if constexpr (CONFIG::GATED) {
+        // Most gates: short enough to have its code as often as there are parts.
+        if (args.activation == kSilu) {
+#pragma unroll
+            for (int first = 0; first < CONFIG::SUMS; first += CONFIG::PART) {
+                float x[CONFIG::PART];
+#pragma unroll
+                for (int i = 0; i < CONFIG::PART; ++i) x[i] = sum[first + i];
+                apply_and_store<CONFIG, true>(args, output, epilogue, at, row_r, row_s + first * 2, x);
+            }
             return;
         }
     }

@@ -113,7 +113,11 @@ mod cuda {
         }
         let rows = x.elem_count() / width;
         let mut kernels = TABLE.iter().filter(|spec| {
-            let inside = if norm.is_some() { spec.inside.norms() } else { spec.inside.gates() };
+            let inside = if norm.is_some() {
+                spec.inside.norms()
+            } else {
+                spec.inside.gates()
+            };
             inside && spec.dtype == element && gemm.kernel.as_ref().is_none_or(|name| spec.name == name)
         });
         // Seen here, so that a product that no kernel takes is not planned in vain each time.

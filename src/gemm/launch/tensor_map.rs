@@ -155,7 +155,11 @@ impl Plan {
             )
             .rounded(self.kernel.arithmetic == Arithmetic::Tf32)
         };
-        let sizes = [[problem.m, problem.k], [problem.k, problem.n], [problem.m, problem.result_columns()]];
+        let sizes = [
+            [problem.m, problem.k],
+            [problem.k, problem.n],
+            [problem.m, problem.result_columns()],
+        ];
         let a = map(&problem.a, accesses.a, types.a, sizes[0], at.operands.a, box_a);
         let b = map(&problem.b, accesses.b, types.b, sizes[1], at.operands.b, box_b);
         let d = match self.kernel.d_box {

@@ -164,6 +164,10 @@ const fn gated(
     d_columns: u32,
     clusters: bool,
 ) -> KernelSpec {
+    let [bm, bn, _] = block;
+    // Each box of a tile has a buffer of its own, of which two are counted already.
+    let buffers = bn / 2 / d_columns;
+    let staging = bm / D_ROWS * (buffers - BUFFERS) * D_ROWS * d_columns * BYTES;
     let of = match clusters {
         true => KernelSpec {
             split_k: SplitK::Never,
@@ -173,6 +177,7 @@ const fn gated(
     };
     KernelSpec {
         summary: "16-bit products with gated columns, TMA and wgmma",
+        dynamic_shared: of.dynamic_shared + staging,
         costs_of: Some(costs),
         inside: Inside::Gates,
         parallel_split_k: false,
