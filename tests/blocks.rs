@@ -1234,13 +1234,18 @@ fn gates_of_many_rows_are_inside_a_named_kernel(device: &Device) -> Result<()> {
         let bias = rng.random();
         let mut part = |shape| drawn_layer(&mut rng, shape, bias, &x);
         let (gate, up, down) = (part([hidden, width])?, part([hidden, width])?, part([width, hidden])?);
-        let mlp = GatedMlp::from_layers(gate, up, down, Activation::Silu)?.prepare()?;
-        let what = format!("round {round}: {name}, {batch}×{rows}×{width}→{hidden}, bias {bias}");
+        let activation = [Activation::Silu, Activation::Sigmoid, Activation::Relu][rng.random_range(0..3)];
+        let mlp = GatedMlp::from_layers(gate, up, down, activation)?.prepare()?;
+        let what = format!("round {round}: {name}, {batch}×{rows}×{width}→{hidden}, bias {bias}, {activation:?}");
 
         let (u, sum) = (unit(dtype), SUM * (width as f64).sqrt());
         let [gate, gate_magnitudes] = exact_layer(&exact(&x)?, mlp.gate())?;
         let [up, up_magnitudes] = exact_layer(&exact(&x)?, mlp.up())?;
-        let gate = gate.silu()?;
+        let gate = match activation {
+            Activation::Silu => gate.silu()?,
+            Activation::Relu => gate.relu()?,
+            _ => candle_nn::ops::sigmoid(&gate)?,
+        };
         // Nothing is rounded between the products and the gated result.
         let gate_off = (gate_magnitudes.affine(1.2 * sum, 1e-6)? + gate.abs()?.affine(1e-5, 0.0)?)?;
         let up_off = (up_magnitudes * sum)?;
@@ -1251,7 +1256,10 @@ fn gates_of_many_rows_are_inside_a_named_kernel(device: &Device) -> Result<()> {
         match mlp.clone().with_gemm(&gemm).hidden(&x) {
             Ok(got) => assert_within(&got, &expected, &off, &what)?,
             // There are GPUs without these kernels.
-            Err(error) => assert!(error.to_string().contains("compute capability"), "{what}: {error}"),
+            Err(error) => {
+                assert!(error.to_string().contains("compute capability"), "{what}: {error}");
+                continue;
+            }
         }
         // Behind a norm of its own, what is gated is normed as well.
         if round % 4 == 0 {

@@ -53,6 +53,10 @@
 // (ranges begin with them), and TMA brings them through the ring like further stages. Only owners wait, and only for clusters that drew their
 // numbers before them, so nothing can hang.
 //
+// Gated columns. S holds gate and up in turn, so a thread has both of a pair in neighbouring sums, and D has half as many columns: those, n / 2, are to be
+// a multiple of 8 where TMA stores, and elsewhere threads store elements themselves. Each box of a tile has a staging buffer of its own, and SiLU has its
+// code once for each part. Registers do not last for stream-K beside that.
+//
 // Ragged tiles. What TMA fills with zeros takes it about twice as long as what it fetches, and a single tile that is mostly outside of the matrix
 // keeps all waiting: on an H100 128 × 64 tiles took 82 µs for NT 448 × 2048 × 11264 (now 65), and 63 for 512 rows. So a tile of R that reaches beyond its
 // matrix is fetched from some rows before it on, and multiplied from its first row on. Behind its last one wgmma reads rows of S, whose products
@@ -70,7 +74,7 @@
 // Tensor maps of A and B. Rank 5: x, y, then three batch dimensions (args.batch_dims[3], [2], [1]; extent 1 where the operand's
 // stride is 0; args.batch_dims[0] must be 1), 128-byte swizzle, zero fill, box 64 elements wide by
 //   R: BM / PAIR_S rows if K-major, 64 (of k) if MN-major        S: BN / PAIR_R rows if K-major, 64 (of k) if MN-major
-// and of D, where it has the operands' type and d_access is kRowVector: BOX × 16 elements, swizzled over BOX · 2 bytes.
+// and of D, where it has the operands' type and d_access is kRowVector: D_BOX × 16 elements, swizzled over D_BOX · 2 bytes.
 
 #include <cuda.h>
 

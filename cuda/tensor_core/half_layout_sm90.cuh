@@ -55,7 +55,7 @@ struct Config {
     static constexpr int R_BYTES = BM * kTileRow, S_BYTES = BN * kTileRow;
     static constexpr int STAGE_BYTES = R_BYTES + S_BYTES;
 
-    // Columns whose results are stored together, and so many columns of D. Blocks of a cluster that cuts k share the end of a tile out among them by boxes, so those of
+    // Columns of A·B whose results are stored together, and how many columns of D these make. Blocks of a cluster that cuts k share the end of a tile out among them by boxes, so those of
     // small tiles are narrow.
     static constexpr int BOX = PAIR > 1 ? (BN % 64 == 0 ? 64 : 32) : WARPS > kWarpgroupWarps && BN % 32 == 0 ? 32 : 16;
     static constexpr int D_BOX = GATED ? BOX / 2 : BOX;

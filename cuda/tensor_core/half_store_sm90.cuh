@@ -50,7 +50,7 @@ struct Output {
     bool mapped;      // the map describes D
     bool plain;       // so it does, and α is all that there is to the epilogue
     bool whole;       // and rows start on sectors of the L2, so that boxes are whole sectors
-    int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the other
+    int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the others
 
     __device__ __forceinline__ Output(const GemmArgs& args_, const CUtensorMap& map_, const Shared<CONFIG>& shared_, int warp_,
                                       int lane_)

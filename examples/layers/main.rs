@@ -34,7 +34,7 @@ struct Arguments {
     #[arg(long, default_value = "f32", value_delimiter = ',',
           value_parser = PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| name.parse::<DType>()))]
     dtype: Vec<DType>,
-    /// Only layers whose names contain this, such as "SwiGLU 4096-14336"
+    /// Only layers whose names contain this, such as "SwiGLU 4096-14336"; of networks their graphs as well
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Write JSON and CSV files into this folder; `cargo run -p report -- --plots FILE.json` draws them

@@ -4,7 +4,7 @@ use crate::support::gpu::{Gpu, Launch, Timing};
 use crate::support::layer::{check, open, open_for_graphs, Case, Graph, Weights};
 use crate::support::record::{name_for, Row};
 use crate::Arguments;
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use candle_core::{DType, Device};
 use candle_sgemm::Precision;
 use std::time::Duration;
@@ -38,6 +38,11 @@ fn run_type(arguments: &Arguments, dtype: DType) -> Result<()> {
     for case in Case::networks(dtype).filter(wanted) {
         report.rows.extend(measure_graphs(&gpu, &device, &case, arguments)?);
     }
+    ensure!(
+        !report.rows.is_empty(),
+        "no layer's name contains \"{}\": without --only all are measured",
+        arguments.only
+    );
     match &arguments.out {
         Some(folder) => report.write(folder, &name_for("layers", dtype.as_str())),
         None => Ok(()),

@@ -43,11 +43,15 @@ mod cuda {
     use super::super::look::{look_at, Seen};
     use super::super::matmul::Gemm;
     use super::Fused;
+    use crate::device::CurrentContext;
     use crate::gemm::kernel::table::TABLE;
     use crate::gemm::operands::Operands;
     use crate::gemm::{Activation, Combine, Precision};
     use candle_core::backend::BackendStorage;
-    use candle_core::{bail, CpuStorage, CudaStorage, CustomOp2, CustomOp3, DType, Layout, Result, Shape, Tensor};
+    use candle_core::cuda_backend::WrapErr;
+    use candle_core::{
+        bail, CpuStorage, CudaStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor,
+    };
     use std::cell::Cell;
 
     const NAME: &str = "fused-layer";
@@ -58,7 +62,8 @@ mod cuda {
             Some(Some(norm)) => Some(norm),
             Some(None) => return Ok(None),
         };
-        if !fits(layer, norm.map(|(weight, _)| weight), gemm) || !is_served(layer.x.device())? {
+        let norm_weight = norm.map(|(weight, _)| weight);
+        if !fits(layer, norm_weight, gemm) || !is_served(layer.x.device())? || !has_kernel(layer, gemm)? {
             return Ok(None);
         }
         let op = Op {
@@ -111,21 +116,35 @@ mod cuda {
         if !of_types || !of_sizes || !beside {
             return false;
         }
-        let rows = x.elem_count() / width;
-        let mut kernels = TABLE.iter().filter(|spec| {
-            let inside = if norm.is_some() {
-                spec.inside.norms()
-            } else {
-                spec.inside.gates()
-            };
-            inside && spec.dtype == element && gemm.kernel.as_ref().is_none_or(|name| spec.name == name)
-        });
-        // Seen here, so that a product that no kernel takes is not planned in vain each time.
         let vector = MAX_ALIGN as usize / element.size();
-        let lines = weight.stride()[1] == 1
+        weight.stride()[1] == 1
             && weight.stride()[0].is_multiple_of(vector)
-            && weight.layout().start_offset().is_multiple_of(vector);
-        lines && kernels.any(|spec| spec.needs.max_m == 0 || rows <= spec.needs.max_m as usize)
+            && weight.layout().start_offset().is_multiple_of(vector)
+    }
+
+    /// Whether the device has a kernel for such a layer with so many rows. Seen here, so that a product that no kernel takes is not planned in
+    /// vain each time.
+    fn has_kernel(layer: &Fused<'_>, gemm: &Gemm) -> Result<bool> {
+        let (Device::Cuda(device), Ok(element)) = (layer.x.device(), element_type(layer.x.dtype())) else {
+            return Ok(false);
+        };
+        device.cuda_stream().context().bind_to_thread().w()?;
+        let context = CurrentContext::get().map_err(Error::wrap)?;
+        let capability = context.info().code_capability;
+        let rows = layer.x.elem_count() / layer.weight.dim(1)?.max(1);
+        Ok(TABLE.iter().any(|spec| {
+            let needs = &spec.needs;
+            let inside = match layer.norm {
+                Some(_) => spec.inside.norms(),
+                None => spec.inside.gates(),
+            };
+            inside
+                && spec.dtype == element
+                && gemm.kernel.as_ref().is_none_or(|name| spec.name == name)
+                && capability >= needs.min_capability
+                && needs.only_capability.is_none_or(|only| only == capability)
+                && (needs.max_m == 0 || rows <= needs.max_m as usize)
+        }))
     }
 
     struct Op {

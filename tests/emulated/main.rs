@@ -12,7 +12,7 @@ mod mutants;
 use candle_sgemm::attention as attentions;
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
-use candle_sgemm::gemm::kernel::spec::{Arithmetic, Grid, KernelSpec, Side};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, Grid, Inside, KernelSpec, Side, SplitK};
 use candle_sgemm::gemm::planner::work::SHORT_SUM;
 use candle_sgemm::gemm::{ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
@@ -364,8 +364,12 @@ fn has_clusters(spec: &KernelSpec) -> bool {
     matches!(spec.grid, Grid::Clusters(_))
 }
 
+fn stores_tiles_behind(spec: &KernelSpec) -> bool {
+    has_clusters(spec) && spec.inside == Inside::Product
+}
+
 /// A product for such a kernel with so many units, tiles or those of a cluster, along m and n, the last of which may be mostly empty, and its second tile, too;
-/// k has more than `steps[0]` portions, and `steps[1]` at most. Rows are whole vectors, for TMA takes no others.
+/// k has more than `steps[0]` portions, and `steps[1]` at most. Rows are whole vectors, for TMA takes no others, or, where columns are gated, half as many.
 fn units_of(spec: &KernelSpec, rng: &mut StdRng, [units_m, units_n]: [usize; 2], steps: [usize; 2]) -> GemmProblem {
     let [mut bm, mut bn, bk] = [spec.tile.bm, spec.tile.bn, spec.tile.bk].map(|size| size as usize);
     match spec.grid {
@@ -390,6 +394,11 @@ fn units_of(spec: &KernelSpec, rng: &mut StdRng, [units_m, units_n]: [usize; 2],
     };
     let mut problem = GemmProblem::new(m, n, k, a, b);
     problem.types = ElementTypes::all_of(spec.dtype);
+    if spec.inside.gates() {
+        problem.epilogue.gated = true;
+        problem.epilogue.activation = gemm::ACTIVATIONS[rng.random_range(0..gemm::ACTIVATIONS.len())];
+        problem.d = OperandLayout::row_major(problem.result_columns());
+    }
     problem
 }
 
@@ -406,7 +415,7 @@ fn tiles_are_stored_behind_the_next() {
     with_stores_by_tma(
         "tiles_are_stored_behind_the_next",
         "tiles stored behind the next",
-        has_clusters,
+        stores_tiles_behind,
         |spec, rng, tally| {
             let boxes = (spec.tile.bn / spec.d_box.map_or(1, |d_box| d_box.inner)) as usize;
             let units = UNITS[rng.random_range(0..UNITS.len())];
@@ -475,6 +484,7 @@ fn short_sums_have_the_product_of_both_tails() {
 /// So many of this product along three dimensions of a batch. Those of A and of B that do not `differ` are the same along them.
 fn batch_of(mut problem: GemmProblem, extents: [usize; 3], differ: [[bool; 3]; 2]) -> GemmProblem {
     let GemmProblem { m, n, k, .. } = problem;
+    let columns = problem.result_columns();
     let packed = |elements: usize, differs: [bool; 3]| {
         let (mut strides, mut step) = ([0; 4], elements);
         for i in (0..extents.len()).rev().filter(|&i| differs[i]) {
@@ -486,11 +496,11 @@ fn batch_of(mut problem: GemmProblem, extents: [usize; 3], differ: [[bool; 3]; 2
     problem.batch_dims = [1, extents[0], extents[1], extents[2]];
     problem.a = problem.a.with_batch_strides(packed(m * k, differ[0]));
     problem.b = problem.b.with_batch_strides(packed(k * n, differ[1]));
-    problem.d = problem.d.with_batch_strides(packed(m * n, [true; 3]));
+    problem.d = problem.d.with_batch_strides(packed(m * columns, [true; 3]));
     problem
 }
 
-/// Batches with several tiles for each block, whose epilogue is nothing but α: there consumers read where a tile lies in what the producer has left for
+/// Batches with several tiles for each block, whose epilogue is nothing but α, or gates: with the former consumers read where a tile lies in what the producer has left for
 /// them. Small ones are so many that places are written anew. Operands are shared along some dimensions, so that not all of them fold.
 #[test]
 fn consumers_are_told_where_tiles_lie() {
@@ -529,7 +539,7 @@ fn clusters_share_units_by_ranges_of_k() {
     with_stores_by_tma(
         "clusters_share_units_by_ranges_of_k",
         "units shared by ranges of k",
-        has_clusters,
+        |spec| spec.split_k == SplitK::StreamK,
         |spec, rng, tally| {
             let units = UNITS[rng.random_range(0..UNITS.len())];
             let device = DeviceInfo {

@@ -55,7 +55,7 @@ pub enum Refusal {
     NotFused,
     /// It is for problems with a norm of A's rows or gated columns.
     OnlyFused,
-    /// It gates columns and norms no rows of A.
+    /// It is for gated columns, and norms no rows of A.
     OnlyGates,
     /// The problem has too many rows.
     Rows {
@@ -162,7 +162,7 @@ impl fmt::Display for Refusal {
             ),
             Refusal::NotFused => f.write_str("it takes rows of A as they are and columns one by one, without a norm and gates"),
             Refusal::OnlyFused => f.write_str("it is for products with a norm of A's rows or gated columns, and this has neither"),
-            Refusal::OnlyGates => f.write_str("it gates columns and takes rows of A as they are, without a norm"),
+            Refusal::OnlyGates => f.write_str("it is for products with gated columns, and takes rows of A as they are, without a norm"),
             Refusal::Rows { most, rows } => write!(f, "it takes at most {most} rows and the problem has {rows}"),
             Refusal::Columns { most, columns } => {
                 write!(f, "it takes at most {most} columns and the problem has {columns}")
@@ -250,8 +250,8 @@ impl KernelSpec {
         }
         match (self.inside, problem.normed || problem.epilogue.gated) {
             (Inside::Product, true) => return Some(Refusal::NotFused),
-            (Inside::Gates | Inside::NormAndGates, false) => return Some(Refusal::OnlyFused),
-            (Inside::Gates, true) if problem.normed => return Some(Refusal::OnlyGates),
+            (Inside::NormAndGates, false) => return Some(Refusal::OnlyFused),
+            (Inside::Gates, _) if problem.normed || !problem.epilogue.gated => return Some(Refusal::OnlyGates),
             _ => {}
         }
         if needs.max_m != 0 && problem.m > needs.max_m as usize {

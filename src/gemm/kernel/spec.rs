@@ -122,7 +122,7 @@ pub enum EpilogueSupport {
     Fused,
 }
 
-/// What a kernel has inside that is no product and no epilogue of one. It is for problems that want one of these things.
+/// What a kernel has inside that is no product and no epilogue of one. Kernels with more than a product are for problems that want some of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
     /// Neither a norm nor gates.
@@ -210,7 +210,7 @@ pub struct KernelSpec {
     pub grid: Grid,
     /// What of the epilogue it computes.
     pub epilogue: EpilogueSupport,
-    /// Whether it can norm rows of A and gate columns.
+    /// Whether it can norm rows of A and gate columns, and is for problems that want one of these.
     pub inside: Inside,
     /// How it can cut k.
     pub split_k: SplitK,

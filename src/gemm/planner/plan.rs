@@ -40,7 +40,7 @@ const DEPTH_EXPONENT: f64 = 0.0704;
 const REPACK: f64 = 1.02;
 /// The same of a plan in 16 bits whose pieces of tiles meet in the workspace. Of 1072 BF16 products drawn on an H200 five are chosen otherwise,
 /// which then take 3.5 % less; with twice as much what is gained is lost again. In FP32 choices are no better for it.
-const PIECES: f64 = 1.005;
+pub(super) const PIECES: f64 = 1.005;
 
 /// Clusters for so many units of work, where `most` fit on the device. Every cluster has as many units where no more than a few
 /// multiprocessors stay idle for that: then clusters that share operands in the L2 remain in step.
@@ -237,7 +237,8 @@ impl Plan {
         self.predicted_us * self.regard()
     }
 
-    /// How much longer the plan counts as than is predicted: for the error that it may have, and for what it repacks.
+    /// How much longer the plan counts as than is predicted: for the error that it may have, for what it repacks, and for pieces of tiles that meet in
+    /// the workspace.
     pub fn regard(&self) -> f64 {
         let GemmProblem { m, n, .. } = *self.problem;
         let for_error = match self.kernel.arithmetic == Arithmetic::Ffma && m.max(n) <= SMALL_RESULT {

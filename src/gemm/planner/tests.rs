@@ -2,7 +2,7 @@
 
 use super::choose::cheapest_that;
 use super::explain::explain;
-use super::plan::{cheaper, clusters_in_step, Plan, GROUP_M, MAX_GRID_YZ};
+use super::plan::{cheaper, clusters_in_step, Plan, GROUP_M, MAX_GRID_YZ, PIECES};
 use super::prepare;
 use crate::device::DeviceInfo;
 use crate::error::Error;
@@ -13,6 +13,7 @@ use crate::gemm::kernel::table::TABLE;
 use crate::gemm::launch::args::Addresses;
 use crate::gemm::operands::{Access, DType, ElementTypes, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::problem::{Activation, GemmProblem, Precision, MAX_OVERSHOOT, MAX_SIZE};
+use crate::gemm::schedule::cut::Cut;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -1047,10 +1048,34 @@ fn gates_of_many_rows_go_to_tiles_that_have_them_inside() {
         paid += usize::from(plan.pays(&Plan::new(&step, &device, costs).unwrap(), steps));
         // What norms rows as well takes one or two of them, and no other GPU has these tiles.
         let normed = fused_problem(m, 2 * hidden, k, dtype, true, true);
-        assert!(Plan::new(&normed, &device, costs).is_err());
-        assert!(Plan::new(&problem, &DeviceInfo::A100, costs).is_err());
+        for refused in [
+            Plan::new(&normed, &device, costs),
+            Plan::new(&problem, &DeviceInfo::A100, costs),
+        ] {
+            assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+        }
     }
     assert!(paid > 100, "one product is better than two for {paid} of 200");
+}
+
+#[test]
+fn pieces_in_the_workspace_count_as_more_in_16_bits_alone() {
+    let (mut rng, device) = (StdRng::seed_from_u64(42), DeviceInfo::H200);
+    let mut seen = [[0; 2]; 2];
+    for _ in 0..60 {
+        let dtype = [DType::F32, DType::BF16][rng.random_range(0..2)];
+        let [m, n, k] = [(); 3].map(|()| 64 * rng.random_range(17..100));
+        let mut problem = GemmProblem::new(m, n, k, OperandLayout::row_major(k), OperandLayout::col_major(k));
+        problem.types = ElementTypes::all_of(dtype);
+        let problem = problem.folded().unwrap();
+        for plan in Plan::candidates(&problem, &device, Costs::built_in(&device)).filter(|plan| !plan.is_repacked()) {
+            let pieces = matches!(plan.cut, Cut::StreamK(_));
+            let more = if pieces && dtype.is_16_bit() { PIECES } else { 1.0 };
+            assert_eq!(plan.regard(), more, "{plan}");
+            seen[usize::from(dtype.is_16_bit())][usize::from(pieces)] += 1;
+        }
+    }
+    assert!(seen.as_flattened().iter().all(|&count| count > 20), "{seen:?}");
 }
 
 #[test]
@@ -1089,6 +1114,11 @@ fn a_problem_and_a_kernel_differ_in_norms_and_gates_by_reasons() {
     };
     let normed = fused_problem(1, 64, 64, DType::F32, true, false);
     assert!(refused("gemv_stream_m1_k1024", &normed).contains("without a norm"));
+    for (normed, gated) in [(true, false), (true, true), (false, false)] {
+        let problem = fused_problem(100, 64, 64, DType::BF16, normed, gated);
+        let only_gates = Refusal::OnlyGates.to_string();
+        assert!(refused("gemm_bf16_sm90_128x128_gated_nt", &problem).contains(&only_gates));
+    }
     let plain = fused_problem(1, 64, 64, DType::F32, false, false);
     assert!(refused("gemv_fused_m1_k1024", &plain).contains("this has neither"));
     let mut odd = fused_problem(1, 63, 64, DType::F32, false, true);

@@ -743,7 +743,7 @@ fn scalars(rng: &mut StdRng, problem: &GemmProblem, variety: Variety) -> (f32, f
     )
 }
 
-const ACTIVATIONS: [Activation; 7] = [
+pub const ACTIVATIONS: [Activation; 7] = [
     Activation::Identity,
     Activation::Relu,
     Activation::GeluTanh,
