@@ -25,7 +25,7 @@ use std::time::Instant;
 type Family = (&'static str, Target, &'static [&'static str]);
 
 /// The slowest first, so that all processors are busy to the end.
-const FAMILIES: [Family; 41] = [
+const FAMILIES: [Family; 42] = [
     (
         "16 bits on Hopper, 2 CTAs",
         Target::Hopper,
@@ -39,6 +39,11 @@ const FAMILIES: [Family; 41] = [
             "gemm_f16_sm90_32x64_nt",
             "gemm_bf16_sm90_128x64_tt",
         ],
+    ),
+    (
+        "gated columns",
+        Target::Hopper,
+        &["gemm_bf16_sm90_128x224_2cta_gated_nt", "gemm_f16_sm90_128x128_gated_nt"],
     ),
     (
         "mma.sync, 16 bits",
