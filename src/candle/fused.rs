@@ -128,12 +128,8 @@ mod cuda {
         let (Device::Cuda(device), Ok(element)) = (layer.x.device(), element_type(layer.x.dtype())) else {
             return Ok(false);
         };
-        device.cuda_stream().context().bind_to_thread().w()?;
-        let context = CurrentContext::get().map_err(Error::wrap)?;
-        let capability = context.info().code_capability;
         let rows = layer.x.elem_count() / layer.weight.dim(1)?.max(1);
-        Ok(TABLE.iter().any(|spec| {
-            let needs = &spec.needs;
+        let mut kernels = TABLE.iter().filter(|spec| {
             let inside = match layer.norm {
                 Some(_) => spec.inside.norms(),
                 None => spec.inside.gates(),
@@ -141,9 +137,18 @@ mod cuda {
             inside
                 && spec.dtype == element
                 && gemm.kernel.as_ref().is_none_or(|name| spec.name == name)
-                && capability >= needs.min_capability
-                && needs.only_capability.is_none_or(|only| only == capability)
-                && (needs.max_m == 0 || rows <= needs.max_m as usize)
+                && (spec.needs.max_m == 0 || rows <= spec.needs.max_m as usize)
+        });
+        // Most layers have too many rows for any.
+        let Some(first) = kernels.next() else {
+            return Ok(false);
+        };
+        device.cuda_stream().context().bind_to_thread().w()?;
+        let context = CurrentContext::get().map_err(Error::wrap)?;
+        let capability = context.info().code_capability;
+        Ok(std::iter::once(first).chain(kernels).any(|spec| {
+            let needs = &spec.needs;
+            capability >= needs.min_capability && needs.only_capability.is_none_or(|only| only == capability)
         }))
     }
 
