@@ -11,7 +11,7 @@ mod common;
 use candle_sgemm::device::{CurrentContext, DeviceInfo};
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::refusal::Refusal;
-use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, Grid, Inside, SplitK};
+use candle_sgemm::gemm::kernel::spec::{Arithmetic, EpilogueSupport, Inside, SplitK};
 use candle_sgemm::gemm::launch::args::Addresses;
 use candle_sgemm::gemm::launch::args::{GemmArgs, GemmOperand};
 use candle_sgemm::gemm::launch::launch;
@@ -488,7 +488,7 @@ fn cases(spec: &'static KernelSpec) -> Vec<Case> {
             add(problem, 0, 1.5, -0.5);
         }
     }
-    if spec.split_k == SplitK::StreamK || matches!(spec.grid, Grid::Clusters(_)) {
+    if spec.split_k == SplitK::StreamK || spec.inside == Inside::Gates {
         // More tiles than any device has multiprocessors, by a few and by more than a wave; and few tiles with much k.
         let (bm, bn, bk) = (spec.tile.bm as usize, spec.tile.bn as usize, spec.tile.bk as usize);
         let (row, col) = (OperandLayout::row_major, OperandLayout::col_major);

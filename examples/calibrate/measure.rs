@@ -159,12 +159,7 @@ fn blocks_per_multiprocessor(gpu: &Gpu) -> Result<HashMap<String, u32>> {
     let device = gpu.context.info();
     let mut blocks = HashMap::new();
     for spec in TABLE {
-        let here = device.code_capability >= spec.needs.min_capability
-            && spec
-                .needs
-                .only_capability
-                .is_none_or(|only| only == device.code_capability);
-        if here && spec.dynamic_shared <= device.shared_per_block {
+        if spec.needs.are_met_by(device) && spec.dynamic_shared <= device.shared_per_block {
             let function = gpu.context.function(spec.file, spec.name, spec.dynamic_shared)?;
             let held = function.blocks_per_multiprocessor(spec.threads, spec.dynamic_shared)?;
             blocks.insert(spec.name.into(), held.max(1));

@@ -145,11 +145,9 @@ mod cuda {
         };
         device.cuda_stream().context().bind_to_thread().w()?;
         let context = CurrentContext::get().map_err(Error::wrap)?;
-        let capability = context.info().code_capability;
-        Ok(std::iter::once(first).chain(kernels).any(|spec| {
-            let needs = &spec.needs;
-            capability >= needs.min_capability && needs.only_capability.is_none_or(|only| only == capability)
-        }))
+        Ok(std::iter::once(first)
+            .chain(kernels)
+            .any(|spec| spec.needs.are_met_by(context.info())))
     }
 
     struct Op {

@@ -181,6 +181,12 @@ impl Needs {
         max_batch: 0,
         gapless: None,
     };
+
+    /// Whether this device has the instructions.
+    pub fn are_met_by(&self, device: &DeviceInfo) -> bool {
+        let capability = device.code_capability;
+        capability >= self.min_capability && self.only_capability.is_none_or(|only| only == capability)
+    }
 }
 
 /// A row of the kernel table.
