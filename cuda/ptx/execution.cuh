@@ -22,6 +22,13 @@ __device__ __forceinline__ float exp2_approximate(float x) {
     return result;
 }
 
+// The larger one, or NaN where one of them is (sm_80). PTX: "max".
+__device__ __forceinline__ float max_or_nan(float x, float y) {
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+    return result;
+}
+
 // ---- for the compiler alone ----------------------------------------------------------------------------------------
 
 // Returns its argument, which the compiler must take for a new number: what is computed from it stays inside a loop
@@ -29,6 +36,13 @@ __device__ __forceinline__ float exp2_approximate(float x) {
 __device__ __forceinline__ int recompute(int value) {
     asm volatile("" : "+r"(value));
     return value;
+}
+
+// Keeps the computation of these values before what memory is asked for behind it, and not among it.
+template <int COUNT>
+__device__ __forceinline__ void settle(float (&values)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(values[i])::"memory");
 }
 
 // Returns its argument, which the compiler has to compute before what follows of these instructions: before a wait, and not after it. It

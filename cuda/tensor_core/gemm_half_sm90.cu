@@ -37,7 +37,8 @@
 // pass through the same buffers, and lanes store neighbours. Where D is FP32, where the block computes Dᵀ, and in small tiles, whose code
 // is to stay short, threads store their sums themselves. With more of an epilogue than α, values pass by in parts, so
 // that there is one copy of its code: 128 copies took longer to fetch than to execute. An epilogue that is nothing but α is the first
-// thing behind the main loop, for the same reason.
+// thing behind the main loop, for the same reason. In large tiles, what most layers have (a bias, ReLU, GELU by erf) has code for each part
+// that does only that: nothing moves from register to register, and a part's bias arrives while the part before it is computed.
 //
 // Where a block has several tiles, consumers do not work out where each of them lies: the divisions stood between two tiles. The producer,
 // which is ahead and has to know, leaves the place in shared memory before it asks for the tile's first stage. A tile's first multiplication
@@ -366,7 +367,7 @@ __device__ __forceinline__ void multiply_and_store_several(const GemmArgs& args,
 // The pieces of this cluster's range. What they are is found out anew behind the multiplications, and not kept: registers are short.
 template <typename CONFIG>
 __device__ __forceinline__ void multiply_pieces(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
-                                                Output<CONFIG>& output) {
+                                                Output<CONFIG>& output, bool is_short) {
 #pragma unroll 1
     for (int index = 0;; ++index) {
         int stages;
@@ -391,8 +392,18 @@ __device__ __forceinline__ void multiply_pieces(const GemmArgs& args, const Shar
         } else {
             int row_r, row_s, batch;
             pieces.locate(row_r, row_s, batch);
+            row_r += output.warp * kFragmentRows;
             consumer.add(sum, pieces.others());
-            finish<CONFIG>(args, output, row_r + output.warp * kFragmentRows, row_s, batch, sum);
+            if constexpr (CONFIG::SHORTENS) {
+                if (is_short && args.activation == kGeluErf) {   // what takes longest; for the others one copy of the code will do
+                    ShortEpilogueOf<CONFIG> epilogue;
+                    const int col = row_s + output.lane % 4 * 2;
+                    epilogue.ask(args, col);
+                    epilogue.template apply_as<kGeluErf>(args, col, sum, storing_parts(args, output, row_r, row_s, batch));
+                    continue;
+                }
+            }
+            finish<CONFIG>(args, output, row_r, row_s, batch, sum);
         }
     }
 }
@@ -468,6 +479,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         Consumer<CONFIG> consumer(shared, warp, lane);
         Output<CONFIG> output(args, d_map, shared, warp, lane);
         const int stages = work.stages();
+        const bool is_short = CONFIG::SHORTENS && output.mapped && !output.plain && !cut && ShortEpilogueOf<CONFIG>::suits(args);
         // Boxes that begin amid a sector only where many stages lie between them: see multiply_and_store.
         const bool follow = output.whole || (CONFIG::STORES_BEHIND && output.plain && stages >= CONFIG::BOXES);
         if (!CONFIG::SWAPPED && !CONFIG::GATED && work.several() && follow && stages > 0) {
@@ -478,6 +490,16 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             consumer.turn_to(args, row_r);
             row_r += warp * kFragmentRows;
             float sum[CONFIG::SUMS];
+            if constexpr (CONFIG::SHORTENS) {
+                if (is_short) {
+                    ShortEpilogueOf<CONFIG> epilogue;
+                    const int col = row_s + lane % 4 * 2;
+                    epilogue.ask(args, col);
+                    consumer.accumulate(sum, mine.stages());
+                    epilogue.apply(args, col, sum, storing_parts(args, output, row_r, row_s, batch));
+                    continue;
+                }
+            }
             consumer.accumulate(sum, mine.stages());
             if constexpr (CONFIG::CUTS) {
                 if (ptx::cluster_size_now() > 1) {
@@ -488,7 +510,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
             finish<CONFIG>(args, output, row_r, row_s, batch, sum);
         }
         if constexpr (CONFIG::STREAMS) {
-            if (Work<CONFIG>::streams(args)) multiply_pieces(args, shared, consumer, output);
+            if (Work<CONFIG>::streams(args)) multiply_pieces(args, shared, consumer, output, is_short);
         }
         output.finish();
     }

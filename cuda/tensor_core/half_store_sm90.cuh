@@ -135,6 +135,13 @@ struct Output {
             store_box(at, row, col + first * 2, [&words, first](int i) { return words[first / 2 + i]; });
     }
 
+    // The same through the map.
+    template <int COUNT>
+    __device__ __forceinline__ void store_boxes(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
+#pragma unroll
+        for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, rounding(x, first));
+    }
+
     // Waits until TMA has read what it was given.
     __device__ __forceinline__ void finish() const {
         if (!CONFIG::SWAPPED && lane == 0) ptx::bulk_wait_read<0>();
@@ -165,12 +172,6 @@ private:
     template <int COUNT>
     static __device__ __forceinline__ auto rounding(const float (&x)[COUNT], int first) {
         return [&x, first](int i) { return ptx::round_pair<CONFIG::TYPE>(x[first + 2 * i], x[first + 2 * i + 1]); };
-    }
-
-    template <int COUNT>
-    __device__ __forceinline__ void store_boxes(const BatchCoordinates& at, int row, int col, const float (&x)[COUNT]) {
-#pragma unroll
-        for (int first = 0; first < COUNT; first += CONFIG::BOX / 2) store_box(at, row, col + first * 2, rounding(x, first));
     }
 
     template <typename PAIRS>
@@ -224,6 +225,16 @@ __device__ __forceinline__ void apply_and_store(const GemmArgs& args, Output<CON
         epilogue.apply(args, row + (CONFIG::SWAPPED ? pair : group), col + (CONFIG::SWAPPED ? group : pair), x);
         output.store(epilogue, at, row, col, x);
     }
+}
+
+template <typename CONFIG>
+using ShortEpilogueOf = ShortEpilogue<CONFIG::TYPE, CONFIG::PART>;
+
+// Where a short epilogue leaves a part of a tile's values.
+template <typename CONFIG>
+__device__ __forceinline__ auto storing_parts(const GemmArgs& args, Output<CONFIG>& output, int row_r, int row_s, int batch) {
+    const BatchCoordinates at(args, args.d, batch);
+    return [&output, row_r, row_s, at](int first, const float (&part)[CONFIG::PART]) { output.store_boxes(at, row_r, row_s + first * 2, part); };
 }
 
 // The end of a tile. row_r: the first of the warp's 16 rows of R.

@@ -116,7 +116,7 @@ fn run_into<T: CudaDType + DeviceRepr>(
         let plan = cache::plan(&context, &problem, way.kernel, tuning)
             .map_err(|error| way.refuse(Error::wrap(error).context(format!("no product of shape {:?}", call.shape))))?;
         if way.refused.is_some() {
-            let pays = cache::pays(&context, &problem, &plan).map_err(Error::wrap)?;
+            let pays = cache::pays(&context, &problem, &plan, tuning).map_err(Error::wrap)?;
             if !plan.is_one_kernel() || !pays {
                 return Err(way.refuse(Error::msg("a kernel for each step is faster")));
             }

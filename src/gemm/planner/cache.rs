@@ -80,12 +80,17 @@ pub fn without_workspace(context: &CurrentContext, plan: &Plan) -> Result<Option
 }
 
 /// Whether `plan` for this problem, with a norm or gates inside, is expected to take no longer than a kernel for each step. One whose kernel
-/// was asked for by name counts as if it were.
+/// was asked for by name counts as if it were. Of one that `tuning` may have found, the planner's own choice tells: its prediction is
+/// what those of the steps can be compared with.
 ///
 /// # Errors
 ///
 /// As [`plan`], for a step.
-pub fn pays(context: &CurrentContext, problem: &GemmProblem, plan: &Plan) -> Result<bool> {
+pub fn pays(context: &CurrentContext, problem: &GemmProblem, plan: &Plan, tuning: Tuning) -> Result<bool> {
     let (step, steps) = problem.in_steps();
-    Ok(plan.pays(&self::plan(context, &step, None, Tuning::Off)?, steps))
+    let step = self::plan(context, &step, None, Tuning::Off)?;
+    match (plan.by_name, tuning) {
+        (true, _) | (false, Tuning::Off) => Ok(plan.pays(&step, steps)),
+        (false, _) => Ok(self::plan(context, problem, None, Tuning::Off)?.pays(&step, steps)),
+    }
 }
