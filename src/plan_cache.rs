@@ -1,5 +1,6 @@
 //! Plans that were made before, so that a model's next call costs a look-up.
 
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -7,8 +8,9 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 /// A model has a few dozen problems; one whose sizes change with every call should not fill the memory.
 const MAX_PLANS: usize = 4096;
 
-/// Plans by what they were made for, shared by all threads. Meant for a `static`.
-pub(crate) struct PlanCache<K, P>(OnceLock<RwLock<HashMap<K, P>>>);
+/// Plans by what they were made for, shared by all threads. Meant for a `static`. A problem is some 400 bytes, which the standard hash
+/// takes longer over than for all the rest of a look-up.
+pub(crate) struct PlanCache<K, P>(OnceLock<RwLock<HashMap<K, P, RandomState>>>);
 
 impl<K: Eq + Hash, P: Clone> PlanCache<K, P> {
     pub(crate) const fn new() -> Self {

@@ -18,6 +18,7 @@ on_every_device!(
     gradients_of_what_many_rows_share_are_summed_in_fp32,
     slopes_of_gelu_are_finite_where_its_argument_is_large,
     silu_keeps_its_digits_far_below_zero,
+    every_number_goes_through_gelu,
     specials_are_those_of_ieee,
     a_gated_mlp_is_that_of_its_products,
     what_does_not_fit_is_refused_with_its_types,
@@ -222,6 +223,64 @@ fn silu_keeps_its_digits_far_below_zero(device: &Device) -> Result<()> {
                     error <= 1.05 * ulp * want.abs() + least,
                     "{dtype:?}: {got:e} of {x}, not {want:e}"
                 );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All numbers of each type, alone in their rows, so that what a layer's activation gets is exact. In large tiles, which have code of their own
+/// for it, and in what the planner chooses.
+fn every_number_goes_through_gelu(device: &Device) -> Result<()> {
+    const NUMBERS: usize = 1 << 16;
+    const WIDTH: usize = 64;
+    let outputs = if device.is_cuda() { 256 } else { 8 };
+    let tiles = ["128x256_2cta_nt", "128x224_2cta_nt", "128x192_2cta_nt", "128x128_nt"];
+    // Of the normal distribution beyond 12.9 nothing is left that is a normal number of FP32.
+    for (dtype, least) in [(DType::F16, 2f64.powi(-25)), (DType::BF16, 2f64.powi(-122))] {
+        let (ulp, _) = rounding(dtype);
+        let bits = (0..NUMBERS).map(|bits| bits as u16);
+        let numbers = match dtype {
+            DType::F16 => Tensor::from_iter(bits.map(half::f16::from_bits), device)?,
+            _ => Tensor::from_iter(bits.map(half::bf16::from_bits), device)?,
+        };
+        let of = |t: &Tensor| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>();
+        let given = of(&numbers)?;
+        let x = numbers.reshape((NUMBERS, 1))?.pad_with_zeros(1, 0, WIDTH - 1)?;
+        let weight = Tensor::ones((outputs, 1), dtype, device)?.pad_with_zeros(1, 0, WIDTH - 1)?;
+        let layer = Linear::new(weight, None).with_activation(Activation::GeluErf);
+        let named = tiles.map(|tile| Some(format!("gemm_{}_sm90_{tile}", dtype.as_str())));
+        for kernel in named.into_iter().chain([None]) {
+            let layer = match &kernel {
+                Some(_) if !device.is_cuda() => continue,
+                Some(name) => layer.clone().with_gemm(Gemm::new().kernel(name.as_str())),
+                None => layer.clone(),
+            };
+            let y = match layer.forward(&x) {
+                Ok(y) => y,
+                // There are GPUs without these kernels.
+                Err(error) => {
+                    assert!(error.to_string().contains("compute capability"), "{kernel:?}: {error}");
+                    continue;
+                }
+            };
+            for column in [0, outputs / 2 + 1, outputs - 1] {
+                for (&x, got) in given.iter().zip(of(&y.narrow(1, column, 1)?)?) {
+                    let (x, got) = (f64::from(x), f64::from(got));
+                    if !x.is_finite() {
+                        // Candle's −∞ · 0 is NaN.
+                        let right = if x > 0.0 { got == x } else { got.is_nan() || (x < 0.0 && got == 0.0) };
+                        assert!(right, "{dtype:?}, {kernel:?}: {got} of {x}");
+                        continue;
+                    }
+                    let want = x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+                    let beside = if x < -5.0 { 2f64.powi(-11) } else { 0.05 * ulp };
+                    let error = (got - want).abs();
+                    assert!(
+                        error <= (ulp + beside) * want.abs() + least,
+                        "{dtype:?}, {kernel:?}: {got:e} of {x}, not {want:e}"
+                    );
+                }
             }
         }
     }

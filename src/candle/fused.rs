@@ -44,6 +44,7 @@ mod cuda {
     use super::super::matmul::Gemm;
     use super::Fused;
     use crate::device::CurrentContext;
+    use crate::gemm::kernel::spec::KernelSpec;
     use crate::gemm::kernel::table::TABLE;
     use crate::gemm::operands::Operands;
     use crate::gemm::{Activation, Combine, Precision};
@@ -53,6 +54,7 @@ mod cuda {
         bail, CpuStorage, CudaStorage, CustomOp2, CustomOp3, DType, Device, Error, Layout, Result, Shape, Tensor,
     };
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     const NAME: &str = "fused-layer";
 
@@ -129,7 +131,12 @@ mod cuda {
             return Ok(false);
         };
         let rows = layer.x.elem_count() / layer.weight.dim(1)?.max(1);
-        let mut kernels = TABLE.iter().filter(|spec| {
+        static WITH_MORE: OnceLock<Vec<&KernelSpec>> = OnceLock::new();
+        let with_more = WITH_MORE.get_or_init(|| {
+            let more = |spec: &&KernelSpec| spec.inside.norms() || spec.inside.gates();
+            TABLE.iter().filter(more).collect()
+        });
+        let mut kernels = with_more.iter().filter(|spec| {
             let inside = match layer.norm {
                 Some(_) => spec.inside.norms(),
                 None => spec.inside.gates(),

@@ -6,8 +6,8 @@ use super::checks::{element_type, fits_beside, is_16_bit, same_kind, with_bias};
 use super::layout::{result_shape, Arrangement};
 use super::op::{computes, extra_name, in_memory, is_empty, Op};
 use super::stock::{converted, stock};
-use crate::gemm::kernel::spec::{EpilogueSupport, Role};
-use crate::gemm::kernel::table::{self, TABLE};
+use crate::gemm::kernel::spec::EpilogueSupport;
+use crate::gemm::kernel::table;
 use crate::gemm::{Activation, Combine, Precision};
 use crate::settings::Settings;
 use candle_core::{bail, DType, Error, Result, Shape, Tensor, D};
@@ -334,9 +334,10 @@ impl Gemm {
                 }
             }
         }
+        let row = [shape.dims()[shape.rank() - 1]];
         let result = match bias {
-            Some(bias) => with_bias(&shape, bias.shape())?,
-            None => shape.clone(),
+            Some(bias) if bias.dims() != row => with_bias(&shape, bias.shape())?,
+            _ => shape.clone(),
         };
         let residual = match residual {
             Some((_, residual)) => Some(residual.broadcast_as(&result).map_err(|error| {
@@ -359,7 +360,6 @@ impl Gemm {
             return with_residual(activation::apply(activation, &y)?, residual);
         }
         // A bias of another shape is broadcast as candle broadcasts it; C and a bias would be four operands.
-        let row = [shape.dims()[shape.rank() - 1]];
         let fits = self.c.is_none() && bias.is_none_or(|bias| bias.dims() == row);
         let plain = bias.is_none() && activation == Activation::Identity && residual.is_none();
         if plain || !fits || !self.computes(x, &shape)? || !self.fuses(x) {
@@ -406,11 +406,11 @@ impl Gemm {
 
     /// Whether bias, activation and residual can be part of the product on this device. Rungs of the ladder compute α·A·B + β·C only.
     fn fuses(&self, x: &Tensor) -> bool {
-        let mut kernels = TABLE.iter().filter(|spec| match &self.kernel {
-            Some(name) => spec.name == name,
-            None => spec.role == Role::Production && element_type(x.dtype()).is_ok_and(|dtype| dtype == spec.dtype),
-        });
-        x.device().is_cpu() || kernels.any(|spec| spec.epilogue == EpilogueSupport::Fused)
+        let fuses = || match &self.kernel {
+            Some(name) => table::find(name).is_ok_and(|spec| spec.epilogue == EpilogueSupport::Fused),
+            None => element_type(x.dtype()).is_ok_and(|dtype| table::multiplies(dtype, true)),
+        };
+        x.device().is_cpu() || fuses()
     }
 
     /// # Errors

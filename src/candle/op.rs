@@ -10,8 +10,7 @@ use super::gradient::{operand_gradients, sum_to};
 use super::layout::{bias_stride, result_shape, Arrangement, Asked, MatmulCall};
 use super::look::{look_at, Seen};
 use super::stock::stock;
-use crate::gemm::kernel::spec::Role;
-use crate::gemm::kernel::table::TABLE;
+use crate::gemm::kernel::table;
 use crate::gemm::operands::{DType as ElementType, Operands};
 use crate::gemm::{cpu, Activation, Combine, Precision};
 use candle_core::backend::BackendStorage;
@@ -340,10 +339,7 @@ impl CustomOp3 for Op {
 /// candle does.
 pub(super) fn computes(a: &Tensor, shape: &Shape) -> Result<bool> {
     let dtype = element_type(a.dtype());
-    let multiplied = dtype.is_ok_and(|dtype| {
-        let mut production = TABLE.iter().filter(|spec| spec.role == Role::Production);
-        a.device().is_cpu() || production.any(|spec| spec.dtype == dtype)
-    });
+    let multiplied = dtype.is_ok_and(|dtype| a.device().is_cpu() || table::multiplies(dtype, false));
     Ok(multiplied && !is_empty(a, shape) && is_served(a.device())?)
 }
 

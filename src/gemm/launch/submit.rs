@@ -270,7 +270,7 @@ impl Taken {
         taken.args.epoch = next_epoch();
         let described = plan.tensor_maps(at);
         for (map, described) in taken.maps.iter_mut().zip(described.iter().flatten()).take(taken.count) {
-            *map = described.encode()?;
+            *map = described.encoded(context.id())?;
         }
         Ok(taken)
     }

@@ -4,6 +4,8 @@ use super::args::Addresses;
 use crate::gemm::kernel::spec::{Arithmetic, TmaBox};
 use crate::gemm::operands::{Access, DType, OperandLayout, MAX_BATCH_DIMS};
 use crate::gemm::planner::plan::Plan;
+#[cfg(feature = "cuda")]
+use std::{cell::RefCell, collections::HashMap};
 
 /// Dimensions of every tensor map: contiguous, other, and three of the batch.
 const RANK: usize = 5;
@@ -15,7 +17,7 @@ const STRIDE_UNIT: u64 = 16;
 /// An operand as TMA sees it, innermost dimension first: contiguous dimension, other dimension, batch
 /// dimensions 3, 2 and 1. A batch dimension along which the operand is broadcast has extent 1, and kernels give 0 for its
 /// coordinate. What lies outside is read as 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorMap {
     /// Device address of the first element, a multiple of 16.
     pub address: u64,
@@ -72,13 +74,40 @@ impl TensorMap {
         TensorMap { rounded, ..self }
     }
 
+    /// The driver's form of it in the context of this number, made once by each thread for the addresses that return: those of weights, and what a
+    /// pool hands out again.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode`](Self::encode).
+    #[cfg(feature = "cuda")]
+    pub(super) fn encoded(&self, context: u64) -> crate::error::Result<cudarc::driver::sys::CUtensorMap> {
+        type Encoded = HashMap<(u64, TensorMap), cudarc::driver::sys::CUtensorMap, foldhash::fast::RandomState>;
+        thread_local! {
+            static ENCODED: RefCell<Encoded> = RefCell::default();
+        }
+        const MOST: usize = 1024;
+        let key = (context, *self);
+        if let Some(map) = ENCODED.with_borrow(|encoded| encoded.get(&key).copied()) {
+            return Ok(map);
+        }
+        let map = self.encode()?;
+        ENCODED.with_borrow_mut(|encoded| {
+            if encoded.len() >= MOST {
+                encoded.clear();
+            }
+            encoded.insert(key, map);
+        });
+        Ok(map)
+    }
+
     /// The driver's form of it.
     ///
     /// # Errors
     ///
     /// Whatever the driver objects to.
     #[cfg(feature = "cuda")]
-    pub(super) fn encode(&self) -> crate::error::Result<cudarc::driver::sys::CUtensorMap> {
+    fn encode(&self) -> crate::error::Result<cudarc::driver::sys::CUtensorMap> {
         use cudarc::driver::sys;
         let steps = [1u32; RANK];
         let mut map = sys::CUtensorMap { opaque: [0; 16] };

@@ -13,8 +13,10 @@ mod half;
 mod ladder;
 mod tensor_core;
 
-use super::spec::KernelSpec;
+use super::spec::{EpilogueSupport, KernelSpec, Role};
 use crate::error::{Error, Result};
+use crate::gemm::operands::DType;
+use std::sync::OnceLock;
 
 const GROUPS: [&[KernelSpec]; 7] = [
     ladder::ROWS,
@@ -52,6 +54,21 @@ static JOINED: [KernelSpec; ROWS] = {
 /// Every kernel, rungs in the order of the ladder. The last resort, which takes every problem that a rung can, is the
 /// first row.
 pub static TABLE: &[KernelSpec] = &JOINED;
+
+/// Whether there are kernels for factors of this type that a plan may choose, and, if `fused`, such as take a whole epilogue. Looked up
+/// once: to walk the table takes a good part of the time in which a layer is launched.
+pub fn multiplies(dtype: DType, fused: bool) -> bool {
+    static KNOWN: OnceLock<Vec<(DType, bool)>> = OnceLock::new();
+    let known = KNOWN.get_or_init(|| {
+        let production = TABLE.iter().filter(|spec| spec.role == Role::Production);
+        let mut known: Vec<_> = production
+            .map(|spec| (spec.dtype, spec.epilogue == EpilogueSupport::Fused))
+            .collect();
+        known.dedup();
+        known
+    });
+    known.iter().any(|&(of, fuses)| of == dtype && (fuses || !fused))
+}
 
 /// The row with this name.
 ///
