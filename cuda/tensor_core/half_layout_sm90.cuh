@@ -115,8 +115,9 @@ struct Config {
     static constexpr bool AMPLE = REGISTERS >= SUMS + kEpilogueRegisters;
     static constexpr int PART = AMPLE && SUMS % 32 == 0 ? 32 : SUMS % 16 == 0 ? 16 : SUMS % 8 == 0 ? 8 : 4;
     static_assert(SWAPPED || PART % (BOX / 2) == 0, "a part is whole boxes");
-    // Whether the epilogue that most layers have has code of its own: in large tiles, where registers last for the bias of the next part.
-    static constexpr bool SHORTENS = !SWAPPED && !GATED && AMPLE && SUMS > PART;
+    // Whether the epilogue that most layers have has code of its own: in large tiles, where registers last for the bias of the next part, beside
+    // what clusters that cut k need.
+    static constexpr bool SHORTENS = !SWAPPED && !GATED && AMPLE && SUMS > PART && (!CUTS || REGISTERS >= SUMS + PART + kEpilogueRegisters);
 };
 
 template <typename CONFIG>
