@@ -269,7 +269,11 @@ fn every_number_goes_through_gelu(device: &Device) -> Result<()> {
                     let (x, got) = (f64::from(x), f64::from(got));
                     if !x.is_finite() {
                         // Candle's −∞ · 0 is NaN.
-                        let right = if x > 0.0 { got == x } else { got.is_nan() || (x < 0.0 && got == 0.0) };
+                        let right = if x > 0.0 {
+                            got == x
+                        } else {
+                            got.is_nan() || (x < 0.0 && got == 0.0)
+                        };
                         assert!(right, "{dtype:?}, {kernel:?}: {got} of {x}");
                         continue;
                     }
