@@ -15,6 +15,7 @@ on_every_device!(
     products_are_summed_in_fp32_and_rounded_once,
     layers_fuse_what_follows_the_product,
     layers_end_in_large_tiles,
+    layers_end_behind_the_next_tile,
     gradients_are_those_of_fp32_factors,
     gradients_of_what_many_rows_share_are_summed_in_fp32,
     slopes_of_gelu_are_finite_where_its_argument_is_large,
@@ -275,6 +276,67 @@ fn layers_end_in_large_tiles(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// Clusters that have several tiles end one while they multiply the next. Three rounds of tiles and more on 132 multiprocessors, the last of which is not whole
+/// and may be shared by ranges of k, and as much of k as that takes.
+fn layers_end_behind_the_next_tile(device: &Device) -> Result<()> {
+    const TWO_ROUNDS: usize = 198;
+    const TILES: [(&str, [usize; 2]); 6] = [
+        ("128x256_2cta", [256, 256]),
+        ("128x224_2cta", [256, 224]),
+        ("128x192_2cta", [256, 192]),
+        ("128x128_2cta", [256, 128]),
+        ("128x128_2cta_along_n", [128, 256]),
+        ("128x96_2cta_along_n", [128, 192]),
+    ];
+    if !device.is_cuda() {
+        return Ok(());
+    }
+    let mut rng = rng(19);
+    for (at, (tile, [rows, columns])) in TILES.into_iter().enumerate() {
+        for gelu in [true, false] {
+            let dtype = [DType::F16, DType::BF16][(at + usize::from(gelu)) % 2];
+            let name = format!("gemm_{}_sm90_{tile}_nt", dtype.as_str());
+            let across = rng.random_range(9..15);
+            let down = TWO_ROUNDS / across + rng.random_range(1..4);
+            let m = rows * down - rng.random_range(0..rows);
+            let n = columns * across - 8 * rng.random_range(0..columns / 8);
+            let k = 8 * rng.random_range(89..=104);
+            let (x, x_exact) = numbers(&mut rng, &[m, k], dtype, device)?;
+            let (w, w_exact) = numbers(&mut rng, &[n, k], dtype, device)?;
+            let (w, w_exact) = (w.affine(0.125, 0.0)?, w_exact.affine(0.125, 0.0)?);
+            let (bias, bias_exact) = numbers(&mut rng, &[n + 2], dtype, device)?;
+            let first = 2 * rng.random_range(0..2);
+            let (bias, bias_exact) = (bias.narrow(0, first, n)?, bias_exact.narrow(0, first, n)?);
+            let activation = if gelu {
+                Activation::GeluErf
+            } else {
+                *[Activation::Identity, Activation::Relu].choose(&mut rng).unwrap()
+            };
+            let bias = (activation == Activation::Identity || rng.random_bool(0.7)).then_some(bias);
+            let what = format!(
+                "{name}, {m}×{n}×{k}, {activation:?}, bias from {first} on: {}",
+                bias.is_some()
+            );
+            let wt = w_exact.t()?.contiguous()?;
+            let sum = x_exact.matmul(&wt)?;
+            let magnitude = x_exact.abs()?.matmul(&wt.abs()?)?;
+            let sum = match bias {
+                Some(_) => sum.broadcast_add(&bias_exact)?,
+                None => sum,
+            };
+            let layer = Linear::new(w, bias)
+                .with_activation(activation)
+                .with_gemm(Gemm::new().kernel(name.as_str()));
+            match layer.forward(&x) {
+                Ok(got) => check(&got, &activated(activation, &sum)?, &magnitude, k, &what)?,
+                // There are GPUs without these kernels.
+                Err(error) => assert!(error.to_string().contains("compute capability"), "{what}: {error}"),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// e^(−t) is infinite, and σ(t) less than a normal number, where t·σ(t) still is a number of BF16.
 fn silu_keeps_its_digits_far_below_zero(device: &Device) -> Result<()> {
     const SIDE: usize = 64;
@@ -310,12 +372,18 @@ fn silu_keeps_its_digits_far_below_zero(device: &Device) -> Result<()> {
 }
 
 /// All numbers of each type, alone in their rows, so that what a layer's activation gets is exact. In large tiles, which have code of their own
-/// for it, and in what the planner chooses.
+/// for it, and in what the planner chooses. With as much of k as tiles need to end while the next one is multiplied, too.
 fn every_number_goes_through_gelu(device: &Device) -> Result<()> {
     const NUMBERS: usize = 1 << 16;
-    const WIDTH: usize = 64;
     let outputs = if device.is_cuda() { 256 } else { 8 };
-    let tiles = ["128x256_2cta_nt", "128x224_2cta_nt", "128x192_2cta_nt", "128x128_nt"];
+    let widths = if device.is_cuda() { &[64, 1024][..] } else { &[64] };
+    let tiles = [
+        "128x256_2cta_nt",
+        "128x224_2cta_nt",
+        "128x192_2cta_nt",
+        "128x128_2cta_nt",
+        "128x128_nt",
+    ];
     // Of the normal distribution beyond 12.9 nothing is left that is a normal number of FP32.
     for (dtype, least) in [(DType::F16, 2f64.powi(-25)), (DType::BF16, 2f64.powi(-122))] {
         let (ulp, _) = rounding(dtype);
@@ -326,15 +394,19 @@ fn every_number_goes_through_gelu(device: &Device) -> Result<()> {
         };
         let of = |t: &Tensor| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>();
         let given = of(&numbers)?;
-        let x = numbers.reshape((NUMBERS, 1))?.pad_with_zeros(1, 0, WIDTH - 1)?;
-        let weight = Tensor::ones((outputs, 1), dtype, device)?.pad_with_zeros(1, 0, WIDTH - 1)?;
-        let layer = Linear::new(weight, None).with_activation(Activation::GeluErf);
         let named = tiles.map(|tile| Some(format!("gemm_{}_sm90_{tile}", dtype.as_str())));
-        for kernel in named.into_iter().chain([None]) {
-            let layer = match &kernel {
+        let kernels: Vec<_> = named.into_iter().chain([None]).collect();
+        for (&width, kernel) in widths
+            .iter()
+            .flat_map(|width| kernels.iter().map(move |kernel| (width, kernel)))
+        {
+            let x = numbers.reshape((NUMBERS, 1))?.pad_with_zeros(1, 0, width - 1)?;
+            let weight = Tensor::ones((outputs, 1), dtype, device)?.pad_with_zeros(1, 0, width - 1)?;
+            let layer = Linear::new(weight, None).with_activation(Activation::GeluErf);
+            let layer = match kernel {
                 Some(_) if !device.is_cuda() => continue,
-                Some(name) => layer.clone().with_gemm(Gemm::new().kernel(name.as_str())),
-                None => layer.clone(),
+                Some(name) => layer.with_gemm(Gemm::new().kernel(name.as_str())),
+                None => layer,
             };
             let y = match layer.forward(&x) {
                 Ok(y) => y,

@@ -280,6 +280,15 @@ impl Weights {
         })
     }
 
+    /// The product of a case that has no other, by itself: a floor of what its layer takes. `None` where there are several.
+    pub fn product(&self, precision: Precision) -> Option<impl Fn() -> Result<Tensor> + '_> {
+        let [(weight, _)] = &self.layers[..] else {
+            return None;
+        };
+        let gemm = Gemm::new().precision(precision);
+        Some(move || Ok(gemm.matmul(&self.input, &weight.t()?)?))
+    }
+
     /// With this linear layer, and the activations and multiplications of candle.
     fn with(&self, linear: impl Fn(&Tensor, &Tensor, Option<&Tensor>) -> Result<Tensor>) -> Result<Tensor> {
         let layer = |i: usize, x: &Tensor| {

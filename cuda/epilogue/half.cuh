@@ -209,11 +209,12 @@ __device__ __forceinline__ void add_to_rows(const float2 (&adds)[COUNT / 4], flo
 }
 
 // The epilogue that most layers have: a bias of TYPE or none, and one activation of three, where D is of TYPE and has an even number of columns.
-// It is short enough to have its code once for every PART of a thread's values, and the bias of a part is asked for while the one before it is
-// computed, that of the first part while the tile is multiplied.
+// It is short enough to have its code once for every PART of a thread's values.
 template <Half TYPE, int PART>
 struct ShortEpilogue {
     uint32_t bias[PART / 4];   // of the next part, two columns a word
+
+    static constexpr uint32_t kNoBias = 0x80008000;   // −0 twice, in either type: what is added to it stays as it is
 
     static __device__ __forceinline__ bool suits(const GemmArgs& args) {
         const bool narrow = args.bias_type == kElementOf<TYPE> && args.bias_stride == 1 && reinterpret_cast<uintptr_t>(args.bias) % 4 == 0;
@@ -221,9 +222,13 @@ struct ShortEpilogue {
                (args.activation == kIdentity || args.activation == kRelu || args.activation == kGeluErf);
     }
 
-    // col: of the thread's first number.
+    // Asks for a part's bias. col: of the thread's first number.
     __device__ __forceinline__ void ask(const GemmArgs& args, int col) {
-        if (args.bias == nullptr) return;
+        if (args.bias == nullptr) {
+#pragma unroll
+            for (int i = 0; i < PART / 4; ++i) bias[i] = kNoBias;
+            return;
+        }
         const uint16_t* const from = static_cast<const uint16_t*>(args.bias);
         const int last = args.n - 2;   // what is behind it is not stored, and counts as it
         if (col + (PART / 4 - 1) * kFragmentColumns <= last) {
@@ -235,16 +240,24 @@ struct ShortEpilogue {
         }
     }
 
-    // The whole epilogue for values whose first part was asked for: then(index of a part's first value, the part).
-    template <int COUNT, typename THEN>
-    __device__ __forceinline__ void apply(const GemmArgs& args, int col, float (&x)[COUNT], const THEN& then) {
-        if (args.activation == kGeluErf) apply_as<kGeluErf>(args, col, x, then);
-        else if (args.activation == kRelu) apply_as<kRelu>(args, col, x, then);
-        else apply_as<kIdentity>(args, col, x, then);
+    // Adds the bias that was asked for.
+    __device__ __forceinline__ void add(float (&part)[PART]) const {
+        float2 adds[PART / 4];
+#pragma unroll
+        for (int i = 0; i < PART / 4; ++i) adds[i] = pair_of<TYPE>(bias[i]);
+        add_to_rows(adds, part);
     }
 
-    // The same for an activation that is known.
-    template <Activation ACTIVATION, int COUNT, typename THEN>
+    // The whole epilogue for values whose first part was asked for while they were multiplied: then(index of a part's first value, the part). The bias
+    // of a part is asked for while the one before it is computed.
+    template <int COUNT, typename THEN>
+    __device__ __forceinline__ void apply(const GemmArgs& args, int col, float (&x)[COUNT], const THEN& then) {
+        if (args.activation == kGeluErf) apply_as<true>(args, col, x, then);
+        else apply_as<false>(args, col, x, then);
+    }
+
+    // The same where it is known whether the activation is GELU.
+    template <bool GELU, int COUNT, typename THEN>
     __device__ __forceinline__ void apply_as(const GemmArgs& args, int col, float (&x)[COUNT], const THEN& then) {
         Scalars(args).scale_all(x);
 #pragma unroll
@@ -253,19 +266,23 @@ struct ShortEpilogue {
 #pragma unroll
             for (int i = 0; i < PART; ++i) part[i] = x[first + i];
             if (args.bias != nullptr) {
-                float2 adds[PART / 4];
-#pragma unroll
-                for (int i = 0; i < PART / 4; ++i) adds[i] = pair_of<TYPE>(bias[i]);
-                add_to_rows(adds, part);
+                add(part);
                 ptx::settle(part);   // else it would wait for the next part's bias as well
                 if (first + PART < COUNT) ask(args, col + (first + PART) * 2);
             }
-#pragma unroll
-            for (int i = 0; i < PART; ++i) {
-                if constexpr (ACTIVATION == kGeluErf) part[i] = gelu_erf_of<TYPE>(part[i]);
-                else part[i] = activated<ACTIVATION>(part[i]);
-            }
+            activate_as<GELU>(args, part);
             then(first, part);
+        }
+    }
+
+    // GELU, or what the other activations take.
+    template <bool GELU, int COUNT>
+    static __device__ __forceinline__ void activate_as(const GemmArgs& args, float (&x)[COUNT]) {
+        if constexpr (GELU) {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) x[i] = gelu_erf_of<TYPE>(x[i]);
+        } else if (args.activation == kRelu) {
+            activate<kRelu>(x);
         }
     }
 };

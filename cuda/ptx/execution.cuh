@@ -38,7 +38,8 @@ __device__ __forceinline__ int recompute(int value) {
     return value;
 }
 
-// Keeps the computation of these values before what memory is asked for behind it, and not among it.
+// Keeps the compiler from moving what computes, reads or writes these values across this point, or what memory is asked for behind it to before it:
+// wgmma writes accumulators when it likes.
 template <int COUNT>
 __device__ __forceinline__ void settle(float (&values)[COUNT]) {
 #pragma unroll

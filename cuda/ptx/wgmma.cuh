@@ -43,13 +43,6 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// Keeps the compiler from moving reads or writes of an accumulator across this point.
-template <int COUNT>
-__device__ __forceinline__ void wgmma_pin(float (&accumulators)[COUNT]) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
-}
-
 // B from shared memory, A from registers or, in the forms that take two descriptors, from shared memory as well;
 // `accumulate` false starts from zero instead of D.
 // 64 accumulators a thread.

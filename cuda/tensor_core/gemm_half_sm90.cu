@@ -44,9 +44,9 @@
 // which is ahead and has to know, leaves the place in shared memory before it asks for the tile's first stage. A tile's first multiplication
 // starts from zero by itself, so no registers are cleared.
 //
-// In 2-CTA clusters, which have several tiles each, a tile whose epilogue is nothing but α is stored while the next one is multiplied: at its
-// end sums are only rounded, to half as many registers, and a box of them goes out behind each of the next tile's first stages, or two behind each of
-// two stages.
+// In 2-CTA clusters, which have several tiles each, a tile whose epilogue is nothing but α, or what most layers have, is stored while the next one is
+// multiplied. At its end sums are rounded, to half as many registers, and a box of them goes out behind each of the next tile's first stages, or two
+// behind each of two stages. GELU takes longer: what registers have room for waits in FP32, and is computed behind the next tile's stages.
 //
 // Stream-K. Where the units of a 2-CTA kernel are no whole waves, clusters share the last ones: each has a range of their steps of k
 // (scheduler/stream_k.cuh), which begins with the end of one unit, whose sums it leaves behind in the workspace, and ends with the
@@ -219,8 +219,9 @@ struct Consumer {
     }
 
     // Multiplies the next stage, and gives the one before it back, if `follows`. This group of wgmma stays under way while the next stage
-    // is waited for. `meanwhile` is what else the warp does while the tensor cores are busy. FRESH: sums start from zero.
-    template <bool FRESH, typename MEANWHILE>
+    // is waited for. `meanwhile` is what else the warp does while the tensor cores are busy: LATE, when the stage before has been given back. FRESH: sums
+    // start from zero.
+    template <bool FRESH, bool LATE = false, typename MEANWHILE>
     __device__ __forceinline__ void multiply(float (&sum)[CONFIG::SUMS], bool follows, int& before, MEANWHILE&& meanwhile) {
         ptx::mbarrier_wait(shared.full(ring.stage), ring.parity);
         const uint64_t at = ring.stage * (CONFIG::STAGE_BYTES / kChunk);
@@ -231,15 +232,16 @@ struct Consumer {
                 sum, r + at + step * kStepOf<CONFIG::R_MAJOR>, s + at + step * kStepOf<CONFIG::S_MAJOR>, !(FRESH && step == 0));
         }
         ptx::wgmma_commit();
-        meanwhile();
+        if constexpr (!LATE) meanwhile();
         ptx::wgmma_wait<1>();
         if (follows) release(before);
         before = ring.stage;
         ring.advance();
+        if constexpr (LATE) meanwhile();
     }
     __device__ __forceinline__ void complete(float (&sum)[CONFIG::SUMS], int before) const {
         ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(sum);
+        ptx::settle(sum);
         release(before);
     }
 
@@ -248,7 +250,7 @@ struct Consumer {
 #pragma unroll
         for (int i = 0; i < CONFIG::SUMS; ++i) sum[i] = 0.0f;
         if (stages == 0) return;
-        ptx::wgmma_pin(sum);
+        ptx::settle(sum);
         int before = 0;
 #pragma unroll 1
         for (int stage = 0; stage < stages; ++stage) multiply<false>(sum, stage > 0, before, [] {});
@@ -264,22 +266,17 @@ struct Consumer {
         complete(sum, before);
     }
 
-    // The same for STAGES stages or more, with meanwhile(i) for each i < CONFIG::BOXES behind the first STAGES of them, as evenly as can be. What
-    // was in `sum` is lost.
-    template <int STAGES, typename MEANWHILE>
-    __device__ __forceinline__ void accumulate_with(float (&sum)[CONFIG::SUMS], int stages, MEANWHILE&& meanwhile) {
-        const auto behind = [&](int stage) {
-#pragma unroll
-            for (int i = 0; i < CONFIG::BOXES; ++i) {
-                if (i * STAGES / CONFIG::BOXES == stage) meanwhile(i);
-            }
-        };
+    // The same for STAGES stages or more, with behind(stage) behind each of the first STAGES of them, and last() behind the last one. What was in `sum` is
+    // lost.
+    template <int STAGES, bool LATE, typename BEHIND, typename LAST>
+    __device__ __forceinline__ void accumulate_with(float (&sum)[CONFIG::SUMS], int stages, BEHIND&& behind, LAST&& last) {
         int before = 0;
-        multiply<true>(sum, false, before, [&] { behind(0); });
+        multiply<true, LATE>(sum, false, before, [&] { behind(0); });
 #pragma unroll
-        for (int stage = 1; stage < STAGES; ++stage) multiply<false>(sum, true, before, [&] { behind(stage); });
+        for (int stage = 1; stage < STAGES; ++stage) multiply<false, LATE>(sum, true, before, [&] { behind(stage); });
 #pragma unroll 1
         for (int stage = STAGES; stage < stages; ++stage) multiply<false>(sum, true, before, [] {});
+        last();
         complete(sum, before);
     }
 
@@ -328,21 +325,35 @@ __device__ __forceinline__ void multiply_and_store(const GemmArgs& args, const S
 }
 
 // The same with a tile stored behind the first stages of the next one, STAGES of them, which a tile has at least: warps would only wait during
-// their multiplications. Between the last multiplication of a tile and the first of the next one, sums are rounded, and nothing else.
-template <typename CONFIG, int STAGES>
+// their multiplications. Between the last multiplication of a tile and the first of the next one stand α, if it is not 1, and rounding. SHORT: and a bias,
+// which was asked for during the last multiplication, and ReLU.
+template <typename CONFIG, int STAGES, bool SHORT>
 __device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
                                                           Output<CONFIG>& output, int tiles, int stages) {
-    float sum[CONFIG::SUMS] = {};
     uint32_t rounded[CONFIG::SUMS / 2] = {};   // the tile before
+    ShortEpilogue<CONFIG::TYPE, CONFIG::SUMS> epilogue;
     int tile = 0;
     const auto store = [&](int box) {
         if (tile > 0) output.store_rounded(*shared.place(tile - 1), rounded, box);
     };
+    const auto behind = [&](int stage) {   // as evenly as can be
+#pragma unroll
+        for (int box = 0; box < CONFIG::BOXES; ++box) {
+            if (box * STAGES / CONFIG::BOXES == stage) store(box);
+        }
+    };
 #pragma unroll 1
     for (; tile < tiles; ++tile) {
         consumer.begin(args, shared.place(tile));
-        consumer.template accumulate_with<STAGES>(sum, stages, store);
+        float sum[CONFIG::SUMS];
+        consumer.template accumulate_with<STAGES, false>(sum, stages, behind, [&] {
+            if constexpr (SHORT) epilogue.ask(args, shared.place(tile)->row_s + output.lane % 4 * 2);
+        });
         Scalars(args).scale_all(sum);
+        if constexpr (SHORT) {
+            epilogue.add(sum);
+            epilogue.template activate_as<false>(args, sum);
+        }
 #pragma unroll
         for (int i = 0; i < CONFIG::SUMS / 2; ++i) rounded[i] = ptx::round_pair<CONFIG::TYPE>(sum[2 * i], sum[2 * i + 1]);
     }
@@ -350,18 +361,69 @@ __device__ __forceinline__ void multiply_and_store_behind(const GemmArgs& args, 
     for (int box = 0; box < CONFIG::BOXES; ++box) store(box);
 }
 
-// So many tiles, one after the other, in the way that suits their number of stages. Two boxes behind each of two stages are stored in 0.96 to 0.99
-// of the time of tiles that end first; two behind a single stage in 1.0 to 1.2 of it (an H200; attention's scores with heads of 128 and of 64).
+// So many tiles, one after the other, in the way that suits their number of stages, which is BOXES at least where the epilogue is not plain. Two boxes
+// behind each of two stages are stored in 0.96 to 0.99 of the time of tiles that end first; two behind a single stage in 1.0 to 1.2 of it (an H200;
+// attention's scores with heads of 128 and of 64).
 template <typename CONFIG>
 __device__ __forceinline__ void multiply_and_store_several(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
                                                            Output<CONFIG>& output, int tiles, int stages) {
     if constexpr (CONFIG::STORES_BEHIND) {
-        if (stages >= CONFIG::BOXES) return multiply_and_store_behind<CONFIG, CONFIG::BOXES>(args, shared, consumer, output, tiles, stages);
+        if (!output.plain) return multiply_and_store_behind<CONFIG, CONFIG::BOXES, CONFIG::SHORTENS>(args, shared, consumer, output, tiles, stages);
+        if (stages >= CONFIG::BOXES) return multiply_and_store_behind<CONFIG, CONFIG::BOXES, false>(args, shared, consumer, output, tiles, stages);
         if constexpr (CONFIG::BOXES == 4) {
-            if (stages == 2) return multiply_and_store_behind<CONFIG, 2>(args, shared, consumer, output, tiles, stages);
+            if (stages == 2) return multiply_and_store_behind<CONFIG, 2, false>(args, shared, consumer, output, tiles, stages);
         }
     }
     multiply_and_store<CONFIG>(args, shared, consumer, output, tiles, stages);
+}
+
+// The same where the epilogue is a short one with GELU, of tiles that have HELD_PARTS stages at least. HELD sums of a thread wait in FP32, and are computed behind
+// these stages of the next tile, a few behind each; the others, for which registers do not last, are computed at the end of their tile and stored
+// behind the first stage of the next one. Of a tile of 256 columns that is half and half. At the very end what waits passes by in turn: another copy of
+// all of the code took longer to fetch than to execute.
+template <typename CONFIG>
+__device__ __forceinline__ void multiply_and_activate_behind(const GemmArgs& args, const Shared<CONFIG>& shared, Consumer<CONFIG>& consumer,
+                                                             Output<CONFIG>& output, int tiles, int stages) {
+    constexpr int kHeld = CONFIG::HELD, kNow = CONFIG::SUMS - kHeld, kPart = CONFIG::HELD_PART, kBoxSums = CONFIG::BOX_SUMS;
+    constexpr int kBoxesNow = kNow / kBoxSums;
+    static_assert(kBoxesNow <= CONFIG::BUFFERS, "each box that is stored later has a buffer");
+    float held[kHeld] = {};
+    ShortEpilogue<CONFIG::TYPE, CONFIG::SUMS> epilogue;
+    int tile = 0;
+    const auto behind = [&](int part) {
+        if (tile == 0) return;
+        if (kBoxesNow > 0 && part == 0) output.template send_staged<kBoxesNow>(*shared.place(tile - 1), 0);
+        const int first = part * kPart, next = first + kPart;
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) held[first + i] = gelu_erf_of<CONFIG::TYPE>(held[first + i]);
+        if (next % kBoxSums == 0) output.store_values(*shared.place(tile - 1), held, next - kBoxSums, kBoxesNow + first / kBoxSums);
+    };
+#pragma unroll 1
+    for (; tile < tiles; ++tile) {
+        consumer.begin(args, shared.place(tile));
+        float sum[CONFIG::SUMS];
+        consumer.template accumulate_with<CONFIG::HELD_PARTS, true>(
+            sum, stages, behind, [&] { epilogue.ask(args, shared.place(tile)->row_s + output.lane % 4 * 2); });
+        Scalars(args).scale_all(sum);
+        epilogue.add(sum);
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) held[i] = sum[kNow + i];
+        if constexpr (kBoxesNow > 0) {
+            output.empty_staging();
+#pragma unroll
+            for (int first = 0; first < kNow; first += kBoxSums) {
+#pragma unroll
+                for (int i = first; i < first + kBoxSums; ++i) sum[i] = gelu_erf_of<CONFIG::TYPE>(sum[i]);
+                output.stage_values(sum, first);
+            }
+        }
+    }
+    const Place place = *shared.place(tile - 1);
+    if constexpr (kBoxesNow > 0) output.template send_staged<kBoxesNow>(place, 0);
+    in_turn<CONFIG::HELD_TURN>(held, [&](int turn, float (&x)[CONFIG::HELD_TURN]) {
+        epilogue.template activate_as<true>(args, x);
+        output.store_in_turn(place, kBoxesNow, turn, x);
+    });
 }
 
 // The pieces of this cluster's range. What they are is found out anew behind the multiplications, and not kept: registers are short.
@@ -399,7 +461,7 @@ __device__ __forceinline__ void multiply_pieces(const GemmArgs& args, const Shar
                     ShortEpilogueOf<CONFIG> epilogue;
                     const int col = row_s + output.lane % 4 * 2;
                     epilogue.ask(args, col);
-                    epilogue.template apply_as<kGeluErf>(args, col, sum, storing_parts(args, output, row_r, row_s, batch));
+                    epilogue.template apply_as<true>(args, col, sum, storing_parts(args, output, row_r, row_s, batch));
                     continue;
                 }
             }
@@ -480,10 +542,17 @@ __device__ __forceinline__ void gemm(const GemmArgs& args, const CUtensorMap& a_
         Output<CONFIG> output(args, d_map, shared, warp, lane);
         const int stages = work.stages();
         const bool is_short = CONFIG::SHORTENS && output.mapped && !output.plain && !cut && ShortEpilogueOf<CONFIG>::suits(args);
+        const bool gelu = is_short && args.activation == kGeluErf;
+        const bool behind = CONFIG::STORES_BEHIND && stages >= (gelu ? CONFIG::HELD_PARTS : CONFIG::BOXES);
         // Boxes that begin amid a sector only where many stages lie between them: see multiply_and_store.
-        const bool follow = output.whole || (CONFIG::STORES_BEHIND && output.plain && stages >= CONFIG::BOXES);
+        const bool follow = (output.plain && output.whole) || (behind && (output.plain || is_short));
         if (!CONFIG::SWAPPED && !CONFIG::GATED && work.several() && follow && stages > 0) {
-            if constexpr (!CONFIG::SWAPPED && !CONFIG::GATED) multiply_and_store_several<CONFIG>(args, shared, consumer, output, work.left(), stages);
+            if constexpr (CONFIG::STORES_BEHIND && CONFIG::SHORTENS) {
+                if (gelu) multiply_and_activate_behind<CONFIG>(args, shared, consumer, output, work.left(), stages);
+                else multiply_and_store_several<CONFIG>(args, shared, consumer, output, work.left(), stages);
+            } else if constexpr (!CONFIG::SWAPPED && !CONFIG::GATED) {
+                multiply_and_store_several<CONFIG>(args, shared, consumer, output, work.left(), stages);
+            }
         } else for (Work<CONFIG> mine = work; mine.more(); mine.next()) {
             int row_r, row_s, batch;
             mine.locate(row_r, row_s, batch);

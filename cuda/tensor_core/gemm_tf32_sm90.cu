@@ -20,6 +20,7 @@
 #include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
+#include "../ptx/execution.cuh"
 #include "../ptx/wgmma.cuh"
 #include "frame_sm90.cuh"
 #include "layout_sm90.cuh"
@@ -91,7 +92,7 @@ struct Consumer {
             fetch(next);
         }
         ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(sum);
+        ptx::settle(sum);
         release(raw_slot, converted_slot);
     }
 
@@ -100,7 +101,7 @@ struct Consumer {
         if (stages == 0) return;
         if constexpr (kSharedR) {
             int raw_before = 0, converted_before = 0;
-            ptx::wgmma_pin(sum);
+            ptx::settle(sum);
             for (int stage = 0; stage < stages; ++stage) {
                 wait();
                 const uint64_t r_tile = r(), s_tile = s();
@@ -117,7 +118,7 @@ struct Consumer {
                 advance();
             }
             ptx::wgmma_wait<0>();
-            ptx::wgmma_pin(sum);
+            ptx::settle(sum);
             release(raw_before, converted_before);
         } else {
             Fragments even, odd;

@@ -29,6 +29,7 @@
 #include "../pipeline/ring.cuh"
 #include "../pipeline/tma_tiles.cuh"
 #include "../ptx/barriers.cuh"
+#include "../ptx/execution.cuh"
 #include "../ptx/wgmma.cuh"
 #include "frame_sm90.cuh"
 #include "layout_sm90.cuh"
@@ -130,12 +131,12 @@ struct Consumer {
     __device__ __forceinline__ void promote(float (&sum)[CONFIG::ACCUMULATORS], float (&acc)[CONFIG::ACCUMULATORS],
                                             uint64_t* raw_empty, uint64_t* converted_empty) const {
         ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(acc);
+        ptx::settle(acc);
         release_stage<CONFIG::MULTICAST>(raw_empty, place.lane, place.lane);
         if (place.lane == 0) ptx::mbarrier_arrive(converted_empty);
 #pragma unroll
         for (int i = 0; i < CONFIG::ACCUMULATORS; ++i) sum[i] += acc[i];
-        ptx::wgmma_pin(sum);
+        ptx::settle(sum);
     }
 
     // The same for a short sum, with all four products, one stage after the other.

@@ -86,6 +86,13 @@ struct Config {
     static constexpr int BOXES = SWAPPED ? 0 : BN / BOX;
     static_assert(!STORES_BEHIND || CONSUMER_REGISTERS >= SUMS + SUMS / 2 + kOtherRegisters, "registers hold a tile and the one before, rounded");
 
+    // What GELU takes waits for the next tile's first stages as well, for as many sums as registers are left for, so many a stage: see
+    // multiply_and_activate_behind.
+    static constexpr int BOX_SUMS = BOX / 2, HELD_LIMIT = (CONSUMER_REGISTERS - SUMS - kOtherRegisters) / BOX_SUMS * BOX_SUMS;
+    static constexpr int HELD = HELD_LIMIT < SUMS ? HELD_LIMIT : SUMS, HELD_PART = 8, HELD_PARTS = HELD / HELD_PART;
+    static constexpr int HELD_TURN = 16;   // at the very end
+    static_assert(!STORES_BEHIND || (BOX_SUMS % HELD_PART == 0 && BOX_SUMS % HELD_TURN == 0), "a box is whole parts, and whole turns");
+
     // Clusters that share tiles can share the last of them by ranges of k, but where columns are gated: registers are short. A piece's sums come back in portions, of so many vectors of a
     // thread, as many as a stage has room for.
     static constexpr bool STREAMS = PAIR > 1 && !GATED;

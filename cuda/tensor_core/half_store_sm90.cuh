@@ -49,7 +49,7 @@ struct Output {
     int warp, lane;
     bool mapped;      // the map describes D
     bool plain;       // so it does, and α is all that there is to the epilogue
-    bool whole;       // and rows start on sectors of the L2, so that boxes are whole sectors
+    bool whole;       // the map describes D, whose rows start on sectors of the L2, so that boxes are whole sectors
     int buffer = 0;   // that is next; goes on from tile to tile, for TMA may still read the others
 
     __device__ __forceinline__ Output(const GemmArgs& args_, const CUtensorMap& map_, const Shared<CONFIG>& shared_, int warp_,
@@ -63,7 +63,7 @@ struct Output {
                  columns_of_d<CONFIG>(args_) % kWholeRows == 0),
           plain(!CONFIG::GATED && mapped && Scalars(args_).beta == 0.0f && args_.bias == nullptr && args_.residual.data == nullptr &&
                 args_.activation == kIdentity),
-          whole(plain && reinterpret_cast<uint64_t>(args_.d.data) % kSector == 0 &&
+          whole(mapped && reinterpret_cast<uint64_t>(args_.d.data) % kSector == 0 &&
                 (args_.d.row_stride | args_.d.batch_stride[1] | args_.d.batch_stride[2] | args_.d.batch_stride[3]) %
                         static_cast<int>(kSector / sizeof(Bits)) == 0) {}
 
@@ -76,6 +76,44 @@ struct Output {
     template <int COUNT>
     __device__ __forceinline__ void scale_and_store(const Place& place, float (&x)[COUNT]) {
         scale_and_store(place.at, place.row_r + warp * kFragmentRows, place.row_s, x);
+    }
+
+    // A tile's box of the values from x[first] on.
+    template <int COUNT>
+    __device__ __forceinline__ void store_values(const Place& place, const float (&x)[COUNT], int first, int box) {
+        store_box(place.at, place.row_r + warp * kFragmentRows, place.row_s + box * CONFIG::BOX, rounding(x, first));
+    }
+
+    // A tile's first boxes, as many as there are buffers or fewer, can be left in shared memory and stored later: empty_staging(), stage_values() for each
+    // of them, send_staged() for all. Nothing else is stored in between.
+    __device__ __forceinline__ void empty_staging() const { wait_for_buffers<0>(); }
+    template <int COUNT>
+    __device__ __forceinline__ void stage_values(const float (&x)[COUNT], int first) {
+        stage(rounding(x, first));
+    }
+    // The last BOXES that were staged, as those of a tile from `first` on.
+    template <int BOXES>
+    __device__ __forceinline__ void send_staged(const Place& place, int first) {
+        ptx::fence_async_proxy();
+        __syncwarp();
+#pragma unroll
+        for (int box = 0; box < BOXES; ++box) {
+            send(place.at, place.row_r + warp * kFragmentRows, place.row_s + (first + box) * CONFIG::BOX,
+                 shared.staging(warp, (buffer + CONFIG::BUFFERS - BOXES + box) % CONFIG::BUFFERS));
+        }
+    }
+
+    // Boxes of a tile from `first` on whose values come in turns of COUNT, of which a box has one or several: those of this turn. Nothing else is stored amid
+    // a box.
+    template <int COUNT>
+    __device__ __forceinline__ void store_in_turn(const Place& place, int first, int turn, const float (&x)[COUNT]) {
+        constexpr int kTurns = CONFIG::BOX / 2 / COUNT, kChunks = CONFIG::D_BOX * 2 / kChunk / kTurns;
+        if (turn % kTurns == 0) wait_for_buffers<CONFIG::BUFFERS - 1>();
+        write<kChunks>(shared.staging(warp, buffer), turn % kTurns * kChunks, rounding(x, 0));
+        if (turn % kTurns == kTurns - 1) {
+            buffer = (buffer + 1) % CONFIG::BUFFERS;
+            send_staged<1>(place, first + turn / kTurns);
+        }
     }
 
     // Box `box` of a tile whose values are rounded, two a word.
@@ -155,17 +193,22 @@ private:
         return line * kRowBytes + (chunk ^ (line * kRowBytes / kTileRow % kChunks)) * kChunk;
     }
 
-    // Writes a box into the next staging buffer, which nobody reads any more. pair(i): the values 2·i and 2·i + 1 of the thread, rounded.
+    // Writes COUNT chunks of each row of a box from `first` on. pair(i): the values 2·i and 2·i + 1 of the thread there, rounded.
+    template <int COUNT, typename PAIRS>
+    __device__ __forceinline__ void write(const char* staging, int first, PAIRS&& pair) const {
+        const int line = lane % kFragmentRows, half = lane / kFragmentRows;
+#pragma unroll
+        for (int chunk = 0; chunk < COUNT; chunk += 2) {
+            const int i = chunk * 2;
+            ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, first + chunk + half), pair(i), pair(i + 1), pair(i + 2), pair(i + 3));
+        }
+    }
+    // Writes a box into the next staging buffer, which nobody reads any more.
     template <typename PAIRS>
     __device__ __forceinline__ const char* stage(PAIRS&& pair) {
         const char* const staging = shared.staging(warp, buffer);
         buffer = (buffer + 1) % CONFIG::BUFFERS;
-        const int line = lane % kFragmentRows, half = lane / kFragmentRows;
-#pragma unroll
-        for (int chunk = 0; chunk < CONFIG::D_BOX * 2 / kChunk; chunk += 2) {
-            const int i = chunk * 2;
-            ptx::store_matrices(ptx::shared_address(staging) + swizzled(line, chunk + half), pair(i), pair(i + 1), pair(i + 2), pair(i + 3));
-        }
+        write<CONFIG::D_BOX * 2 / kChunk>(staging, 0, pair);
         return staging;
     }
     // The box whose first value is x[first].
@@ -174,13 +217,24 @@ private:
         return [&x, first](int i) { return ptx::round_pair<CONFIG::TYPE>(x[first + 2 * i], x[first + 2 * i + 1]); };
     }
 
+    // Waits until TMA has read all buffers of this warp but LEFT.
+    template <int LEFT>
+    __device__ __forceinline__ void wait_for_buffers() const {
+        if (lane == 0) ptx::bulk_wait_read<LEFT>();
+        __syncwarp();
+    }
+
     template <typename PAIRS>
     __device__ __forceinline__ void store_box(const BatchCoordinates& at, int row, int col, PAIRS&& pair) {
-        if (lane == 0) ptx::bulk_wait_read<CONFIG::BUFFERS - 1>();
-        __syncwarp();
+        wait_for_buffers<CONFIG::BUFFERS - 1>();
         const char* const staging = stage(pair);
         ptx::fence_async_proxy();
         __syncwarp();
+        send(at, row, col, staging);
+    }
+
+    // Has TMA store a buffer, as a group of its own.
+    __device__ __forceinline__ void send(const BatchCoordinates& at, int row, int col, const char* staging) const {
         if (lane == 0) {
             if (row < args.m && col < columns_of_d<CONFIG>(args))
                 ptx::tma_store_5d(&map, ptx::shared_address(staging), col, row, at.x, at.y, at.z);

@@ -26,8 +26,8 @@ fn run_type(arguments: &Arguments, dtype: DType) -> Result<()> {
         report.gpu, report.driver, report.cuda, report.cublas, report.sm_clock_mhz, report.date
     );
     println!(
-        "\n{:<42} {:<12} {:>12} {:>12} {:>12} {:>9} {:>9}",
-        "layer", "arithmetic", "candle µs", "unfused µs", "fused µs", "unfused", "fused"
+        "\n{:<42} {:<12} {:>12} {:>12} {:>12} {:>12} {:>9} {:>9}",
+        "layer", "arithmetic", "candle µs", "unfused µs", "fused µs", "product µs", "unfused", "fused"
     );
     let wanted = |case: &Case| case.name.contains(&arguments.only);
     let layers = Case::linears(dtype).chain(Case::networks(dtype));
@@ -49,7 +49,7 @@ fn run_type(arguments: &Arguments, dtype: DType) -> Result<()> {
     }
 }
 
-/// Candle, and for each precision ours unfused and fused.
+/// Candle, and for each precision ours unfused and fused, and the product alone where there is only one.
 fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Result<Vec<Row>> {
     let weights = Weights::random(case, device)?;
     let stock = weights.stock()?;
@@ -66,6 +66,9 @@ fn measure(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments) -> Re
     for (precision, network) in precisions().zip(&networks) {
         launches.push(Box::new(move |_| weights.unfused(precision).map(drop)));
         launches.push(Box::new(move |_| weights.run(network).map(drop)));
+        if let Some(product) = weights.product(precision) {
+            launches.push(Box::new(move |_| product().map(drop)));
+        }
     }
     compare(gpu, case, launches, arguments)
 }
@@ -96,7 +99,7 @@ fn measure_graphs(gpu: &Gpu, device: &Device, case: &Case, arguments: &Arguments
     Ok(rows)
 }
 
-/// Times launches of candle, and for each precision of ours unfused and fused.
+/// Times launches of candle, and for each precision of ours unfused and fused, and of the product where that is among them.
 fn compare(gpu: &Gpu, case: &Case, mut launches: Vec<Box<Launch>>, arguments: &Arguments) -> Result<Vec<Row>> {
     let timing = Timing {
         samples: arguments.samples,
@@ -106,25 +109,29 @@ fn compare(gpu: &Gpu, case: &Case, mut launches: Vec<Box<Launch>>, arguments: &A
     };
     let mut references: Vec<&mut Launch> = launches.iter_mut().map(|launch| &mut **launch as &mut Launch).collect();
     let times = gpu.compare(&mut references, timing)?;
-    let candle_us = times[0];
+    let (candle_us, ours) = (times[0], &times[1..]);
+    let precisions = case.precisions(&arguments.precision);
     let mut rows = Vec::new();
-    for (i, &precision) in case.precisions(&arguments.precision).iter().enumerate() {
-        let (unfused_us, fused_us) = (times[1 + 2 * i], times[2 + 2 * i]);
+    for (&precision, us) in precisions.iter().zip(ours.chunks_exact(ours.len() / precisions.len())) {
+        let (unfused_us, fused_us, product_us) = (us[0], us[1], us.get(2).copied());
+        let product = product_us.map_or(String::new(), |us| format!("{us:.2}"));
         println!(
-            "{:<42} {:<12} {candle_us:>12.2} {unfused_us:>12.2} {fused_us:>12.2} {:>9.2} {:>9.2}",
+            "{:<42} {:<12} {candle_us:>12.2} {unfused_us:>12.2} {fused_us:>12.2} {product:>12} {:>9.2} {:>9.2}",
             case.name,
             case.arithmetic(precision),
             candle_us / unfused_us,
             candle_us / fused_us
         );
-        for (kernel, us) in [("unfused", unfused_us), ("fused", fused_us)] {
-            rows.push(row(case, precision, kernel, us, candle_us));
+        rows.push(row(case, precision, "unfused", unfused_us, Some(candle_us)));
+        rows.push(row(case, precision, "fused", fused_us, Some(candle_us)));
+        if let Some(us) = product_us {
+            rows.push(row(case, precision, "product", us, None)); // candle's layer is no baseline of it
         }
     }
     Ok(rows)
 }
 
-fn row(case: &Case, precision: Precision, kernel: &str, us: f64, candle_us: f64) -> Row {
+fn row(case: &Case, precision: Precision, kernel: &str, us: f64, candle_us: Option<f64>) -> Row {
     let rounded = |value: f64, places: i32| (value * 10f64.powi(places)).round() / 10f64.powi(places);
     Row {
         bench: case.bench.into(),
@@ -137,9 +144,9 @@ fn row(case: &Case, precision: Precision, kernel: &str, us: f64, candle_us: f64)
         outputs: case.widths.last().copied(),
         activation: Some(format!("{:?}", case.activation).to_lowercase()),
         us: Some(rounded(us, 2)),
-        baseline: Some("candle".into()),
-        baseline_us: Some(rounded(candle_us, 2)),
-        speedup: Some(rounded(candle_us / us, 3)),
+        baseline: candle_us.map(|_| "candle".into()),
+        baseline_us: candle_us.map(|candle_us| rounded(candle_us, 2)),
+        speedup: candle_us.map(|candle_us| rounded(candle_us / us, 3)),
         tflops: Some(rounded(case.flops() / us * 1e-6, 3)),
         ..Row::default()
     }

@@ -14,7 +14,7 @@ use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::kernel::costs::Costs;
 use candle_sgemm::gemm::kernel::spec::{Arithmetic, Grid, Inside, KernelSpec, Side, SplitK};
 use candle_sgemm::gemm::planner::work::SHORT_SUM;
-use candle_sgemm::gemm::{ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
+use candle_sgemm::gemm::{Activation, ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
 use kernels::ptx::Target;
@@ -407,25 +407,81 @@ fn units_of(spec: &KernelSpec, rng: &mut StdRng, [units_m, units_n]: [usize; 2],
 /// are walked backwards.
 #[test]
 fn tiles_are_stored_behind_the_next() {
-    const UNITS: [[usize; 2]; 5] = [[2, 1], [1, 2], [2, 2], [3, 1], [1, 3]];
-    let device = DeviceInfo {
-        sm_count: 2,
-        ..Target::Hopper.device()
-    };
     with_stores_by_tma(
         "tiles_are_stored_behind_the_next",
         "tiles stored behind the next",
         stores_tiles_behind,
         |spec, rng, tally| {
-            let boxes = (spec.tile.bn / spec.d_box.map_or(1, |d_box| d_box.inner)) as usize;
-            let units = UNITS[rng.random_range(0..UNITS.len())];
-            let problem = units_of(spec, rng, units, [boxes - 2, boxes + 1]);
-            let mut plan =
-                Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
-            plan.group_m = rng.random_range(1..=2);
-            tally.judge(&gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64()), rng);
+            let boxes = boxes_of(spec);
+            judge_several_tiles(spec, rng, tally, [boxes - 2, boxes + 1], |_| ());
         },
     );
+}
+
+/// The same with what most layers add. Of GELU a part of a tile waits for the first stages of the next one, for which k may be too short.
+#[test]
+fn layers_end_behind_the_next_tile() {
+    with_stores_by_tma(
+        "layers_end_behind_the_next_tile",
+        "tiles of layers that end behind the next",
+        stores_tiles_behind,
+        |spec, rng, tally| {
+            for gelu in [true, false] {
+                let (activation, least) = match gelu {
+                    true => (Activation::GeluErf, held_parts_of(spec)),
+                    false => (
+                        [Activation::Identity, Activation::Relu][rng.random_range(0..2usize)],
+                        boxes_of(spec),
+                    ),
+                };
+                let steps = match rng.random_bool(0.25) {
+                    true => [least - 2, least - 1],
+                    false => [least - 1, least + 1],
+                };
+                let bias = activation == Activation::Identity || rng.random();
+                judge_several_tiles(spec, rng, tally, steps, |problem| {
+                    problem.epilogue.bias = bias;
+                    problem.epilogue.activation = activation;
+                });
+            }
+        },
+    );
+}
+
+/// Stages behind which GELU of a part of a tile is computed: `Config::HELD_PARTS` of `half_layout_sm90.cuh`.
+fn held_parts_of(spec: &KernelSpec) -> usize {
+    const REGISTERS: usize = 224 - 32;
+    const PART: usize = 8;
+    let sums = spec.tile.bn as usize / 2;
+    let sums_of_box = sums / boxes_of(spec);
+    sums.min((REGISTERS - sums) / sums_of_box * sums_of_box) / PART
+}
+
+/// Boxes of D that a tile is stored in.
+fn boxes_of(spec: &KernelSpec) -> usize {
+    (spec.tile.bn / spec.d_box.map_or(1, |d_box| d_box.inner)) as usize
+}
+
+/// A product with two or more tiles for the only cluster of a device, more than `steps[0]` portions of k and at most `steps[1]`, and this epilogue.
+fn judge_several_tiles(
+    spec: &'static KernelSpec,
+    rng: &mut StdRng,
+    tally: &Tally,
+    steps: [usize; 2],
+    epilogue: impl Fn(&mut GemmProblem),
+) {
+    const UNITS: [[usize; 2]; 5] = [[2, 1], [1, 2], [2, 2], [3, 1], [1, 3]];
+    let device = DeviceInfo {
+        sm_count: 2,
+        ..Target::Hopper.device()
+    };
+    let units = UNITS[rng.random_range(0..UNITS.len())];
+    let mut problem = units_of(spec, rng, units, steps);
+    epilogue(&mut problem);
+    let mut plan =
+        Plan::named(spec.name, &problem, &device, Costs::built_in(&device)).expect("a problem for this kernel");
+    plan.group_m = rng.random_range(1..=2);
+    tally.judge(&gemm::Case::new(plan, Target::Hopper, device, 0, rng.next_u64()), rng);
 }
 
 /// Sums of 3×TF32 that are short take a fourth product, of the tails of both operands. Errors of random sums do not tell whether it is there.

@@ -606,25 +606,36 @@ fn transpose_steps(text: &mut String, report: &Report) {
     text.push('\n');
 }
 
-/// A line a layer and precision: stock candle, this crate's product alone, and everything in one kernel.
+/// A line a layer and precision: stock candle, this crate's product alone in place of candle's, and everything in one kernel; and where it was measured
+/// the product by itself.
 fn layers(text: &mut String, name: &str, kind: &str, report: &Report, plots: &str) {
+    let is = |row: &Row, kernel: &str| row.kernel.as_deref() == Some(kernel);
+    let fused = || report.rows.iter().filter(|row| is(row, "fused"));
+    let beside = |fused: &Row, kernel: &str| {
+        let mut rows = report.rows.iter();
+        let row = rows.find(|row| is(row, kernel) && row.layer == fused.layer && row.precision == fused.precision);
+        row.and_then(|row| row.us)
+    };
+    let products = fused().any(|fused| beside(fused, "product").is_some());
+    let [head, line] = if products { [" product µs |", "---:|"] } else { [""; 2] };
     let _ = writeln!(
         text,
-        "| layer | precision | candle µs | unfused µs | fused µs | candle / fused |\n|---|---|---:|---:|---:|---:|"
+        "| layer | precision | candle µs | unfused µs | fused µs |{head} candle / fused |\n|---|---|---:|---:|---:|{line}---:|"
     );
-    let is = |row: &Row, kernel: &str| row.kernel.as_deref() == Some(kernel);
-    for fused in report.rows.iter().filter(|row| is(row, "fused")) {
-        let mut rows = report.rows.iter();
-        let unfused =
-            rows.find(|row| is(row, "unfused") && row.layer == fused.layer && row.precision == fused.precision);
+    for fused in fused() {
         let us = |us: Option<f64>| us.map_or(String::new(), |us| format!("{us:.1}"));
+        let product = if products {
+            format!(" {} |", us(beside(fused, "product")))
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {:.2} |",
+            "| {} | {} | {} | {} | {} |{product} {:.2} |",
             fused.layer.as_deref().unwrap_or_default(),
             fused.precision.as_deref().unwrap_or_default(),
             us(fused.baseline_us),
-            us(unfused.and_then(|row| row.us)),
+            us(beside(fused, "unfused")),
             us(fused.us),
             fused.speedup.unwrap_or_default(),
         );
