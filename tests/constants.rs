@@ -2,6 +2,9 @@
 //! memory of kernels, which templates compute, are compared by `kernel_sources`, and the layout of arguments where they are
 //! declared.
 
+#[path = "common/cuda_source.rs"]
+mod cuda_source;
+
 use candle_sgemm::gemm::kernel::spec::SplitK;
 use candle_sgemm::gemm::launch::tensor_map::WHOLE_ROWS;
 use candle_sgemm::gemm::planner::work::SHORT_SUM;
@@ -10,30 +13,7 @@ use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET
 use candle_sgemm::gemm::{Access, Activation, Combine, DType, MAX_BATCH_DIMS, TABLE};
 use candle_sgemm::transpose::args::MAX_OUTER_DIMS;
 use candle_sgemm::transpose::kernels::{MAX_NARROW, NARROW_TILE_BYTES};
-use std::path::Path;
-
-fn source(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda").join(file);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// The value of `constexpr int NAME = …` where that is a number, a shifted one or a product of two.
-fn constant(source: &str, name: &str) -> Option<usize> {
-    let declared = format!("{name} = ");
-    let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let mut values = lines.filter_map(|line| {
-        let (before, after) = line.split_once(&declared)?;
-        let value = after.split([',', ';']).next()?.trim();
-        let product = || value.split(" * ").map(|factor| factor.parse::<usize>().ok()).product();
-        (before.contains("constexpr int ") && before.ends_with(' ')).then(|| match value.split_once(" << ") {
-            Some((number, bits)) => Some(number.parse::<usize>().ok()? << bits.parse::<u32>().ok()?),
-            None => product(),
-        })
-    });
-    let value = values.next()??;
-    assert!(values.next().is_none(), "{name} is declared twice");
-    Some(value)
-}
+use cuda_source::{constant, source};
 
 /// The names and numbers of `enum NAME : type { … };`, without the k that names begin with.
 fn enumerators(source: &str, name: &str) -> Vec<(String, usize)> {

@@ -84,6 +84,39 @@ fn activated(activation: Activation, x: &Tensor) -> Result<Tensor> {
     }
 }
 
+/// What layers are drawn with.
+const ACTIVATIONS: [Activation; 5] = [
+    Activation::Identity,
+    Activation::Relu,
+    Activation::GeluTanh,
+    Activation::GeluErf,
+    Activation::Silu,
+];
+
+/// What a linear layer of these numbers gives, and the sums of its products' magnitudes.
+fn linear_layer(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, activation: Activation) -> Result<(Tensor, Tensor)> {
+    let (x, wt) = (x.contiguous()?, w.t()?.contiguous()?);
+    let magnitude = x.abs()?.matmul(&wt.abs()?)?;
+    let sum = x.matmul(&wt)?;
+    let sum = match bias {
+        Some(bias) => sum.broadcast_add(bias)?,
+        None => sum,
+    };
+    Ok((activated(activation, &sum)?, magnitude))
+}
+
+/// The layer by one kernel, and what it gives; `None` on GPUs without this kernel.
+fn forward_by(kernel: &str, layer: Linear, x: &Tensor, what: &str) -> Result<Option<(Linear, Tensor)>> {
+    let layer = layer.with_gemm(Gemm::new().kernel(kernel));
+    match layer.forward(x) {
+        Ok(y) => Ok(Some((layer, y))),
+        Err(error) => {
+            assert!(error.to_string().contains("compute capability"), "{what}: {error}");
+            Ok(None)
+        }
+    }
+}
+
 /// Fails unless `got` is `want` as far as FP32 sums of k products and one rounding explain.
 fn check(got: &Tensor, want: &Tensor, magnitude: &Tensor, k: usize, what: &str) -> Result<()> {
     assert_eq!(got.dims(), want.dims(), "{what}");
@@ -147,13 +180,6 @@ fn products_are_summed_in_fp32_and_rounded_once(device: &Device) -> Result<()> {
 
 fn layers_fuse_what_follows_the_product(device: &Device) -> Result<()> {
     let mut rng = rng(17);
-    let activations = [
-        Activation::Identity,
-        Activation::Relu,
-        Activation::GeluTanh,
-        Activation::GeluErf,
-        Activation::Silu,
-    ];
     for round in 0..40 {
         let dtype = *[DType::F16, DType::BF16].choose(&mut rng).unwrap();
         let (m, n, k) = (
@@ -168,13 +194,10 @@ fn layers_fuse_what_follows_the_product(device: &Device) -> Result<()> {
         let (bias_dtype, residual_dtype) = (other(&mut rng), other(&mut rng));
         let (bias, bias_exact) = numbers(&mut rng, &[n], bias_dtype, device)?;
         let (residual, residual_exact) = view(&mut rng, &[m, n], residual_dtype, device)?;
-        let activation = *activations.choose(&mut rng).unwrap();
+        let activation = *ACTIVATIONS.choose(&mut rng).unwrap();
         let what =
             format!("{round}: {dtype:?} {m}×{n}×{k} {activation:?}, bias {bias_dtype:?}, residual {residual_dtype:?}");
-        let wt = w_exact.t()?.contiguous()?;
-        let sum = x_exact.contiguous()?.matmul(&wt)?;
-        let magnitude = x_exact.abs()?.contiguous()?.matmul(&wt.abs()?)?;
-        let y = activated(activation, &sum.broadcast_add(&bias_exact)?)?;
+        let (y, magnitude) = linear_layer(&x_exact, &w_exact, Some(&bias_exact), activation)?;
         let layer = Linear::new(w, Some(bias)).with_activation(activation);
         for layer in [layer.clone(), layer.prepare()?] {
             check(&layer.forward(&x)?, &y, &magnitude, k, &what)?;
@@ -213,12 +236,6 @@ fn layers_end_in_large_tiles(device: &Device) -> Result<()> {
         "128x128",
         "128x96",
     ];
-    let activations = [
-        Activation::Identity,
-        Activation::Relu,
-        Activation::GeluErf,
-        Activation::Silu,
-    ];
     for round in 0..120 {
         let dtype = *[DType::F16, DType::BF16].choose(&mut rng).unwrap();
         let name = format!("gemm_{}_sm90_{}_nt", dtype.as_str(), tiles.choose(&mut rng).unwrap());
@@ -237,31 +254,17 @@ fn layers_end_in_large_tiles(device: &Device) -> Result<()> {
         let first = [0, 0, 1, 2][rng.random_range(0..4)];
         let (bias, bias_exact) = (bias.narrow(0, first, n)?, bias_exact.narrow(0, first, n)?);
         let bias = rng.random_bool(0.8).then_some(bias);
-        let activation = *activations.choose(&mut rng).unwrap();
+        let activation = *ACTIVATIONS.choose(&mut rng).unwrap();
         let what = format!(
             "{round}: {name}, {m}×{n}×{k}, {activation:?}, bias {bias_dtype:?} from {first} on: {}",
             bias.is_some()
         );
-        let wt = w_exact.t()?.contiguous()?;
-        let sum = x_exact.matmul(&wt)?;
-        let magnitude = x_exact.abs()?.matmul(&wt.abs()?)?;
-        let sum = if bias.is_some() {
-            sum.broadcast_add(&bias_exact)?
-        } else {
-            sum
+        let (y, magnitude) = linear_layer(&x_exact, &w_exact, bias.is_some().then_some(&bias_exact), activation)?;
+        let layer = Linear::new(w, bias).with_activation(activation);
+        let Some((layer, got)) = forward_by(&name, layer, &x, &what)? else {
+            continue;
         };
-        let y = activated(activation, &sum)?;
-        let layer = Linear::new(w, bias)
-            .with_activation(activation)
-            .with_gemm(Gemm::new().kernel(name.as_str()));
-        match layer.forward(&x) {
-            Ok(got) => check(&got, &y, &magnitude, k, &what)?,
-            // There are GPUs without these kernels.
-            Err(error) => {
-                assert!(error.to_string().contains("compute capability"), "{what}: {error}");
-                continue;
-            }
-        }
+        check(&got, &y, &magnitude, k, &what)?;
         if round % 3 == 0 {
             let (residual, residual_exact) = numbers(&mut rng, &[m, n], dtype, device)?;
             check(
@@ -317,20 +320,10 @@ fn layers_end_behind_the_next_tile(device: &Device) -> Result<()> {
                 "{name}, {m}×{n}×{k}, {activation:?}, bias from {first} on: {}",
                 bias.is_some()
             );
-            let wt = w_exact.t()?.contiguous()?;
-            let sum = x_exact.matmul(&wt)?;
-            let magnitude = x_exact.abs()?.matmul(&wt.abs()?)?;
-            let sum = match bias {
-                Some(_) => sum.broadcast_add(&bias_exact)?,
-                None => sum,
-            };
-            let layer = Linear::new(w, bias)
-                .with_activation(activation)
-                .with_gemm(Gemm::new().kernel(name.as_str()));
-            match layer.forward(&x) {
-                Ok(got) => check(&got, &activated(activation, &sum)?, &magnitude, k, &what)?,
-                // There are GPUs without these kernels.
-                Err(error) => assert!(error.to_string().contains("compute capability"), "{what}: {error}"),
+            let (y, magnitude) = linear_layer(&x_exact, &w_exact, bias.is_some().then_some(&bias_exact), activation)?;
+            let layer = Linear::new(w, bias).with_activation(activation);
+            if let Some((_, got)) = forward_by(&name, layer, &x, &what)? {
+                check(&got, &y, &magnitude, k, &what)?;
             }
         }
     }
@@ -403,18 +396,13 @@ fn every_number_goes_through_gelu(device: &Device) -> Result<()> {
             let x = numbers.reshape((NUMBERS, 1))?.pad_with_zeros(1, 0, width - 1)?;
             let weight = Tensor::ones((outputs, 1), dtype, device)?.pad_with_zeros(1, 0, width - 1)?;
             let layer = Linear::new(weight, None).with_activation(Activation::GeluErf);
-            let layer = match kernel {
+            let y = match kernel {
                 Some(_) if !device.is_cuda() => continue,
-                Some(name) => layer.with_gemm(Gemm::new().kernel(name.as_str())),
-                None => layer,
-            };
-            let y = match layer.forward(&x) {
-                Ok(y) => y,
-                // There are GPUs without these kernels.
-                Err(error) => {
-                    assert!(error.to_string().contains("compute capability"), "{kernel:?}: {error}");
-                    continue;
-                }
+                Some(name) => match forward_by(name, layer, &x, name)? {
+                    Some((_, y)) => y,
+                    None => continue,
+                },
+                None => layer.forward(&x)?,
             };
             for column in [0, outputs / 2 + 1, outputs - 1] {
                 for (&x, got) in given.iter().zip(of(&y.narrow(1, column, 1)?)?) {

@@ -280,7 +280,7 @@ impl Weights {
         })
     }
 
-    /// The product of a case that has no other, by itself: a floor of what its layer takes. `None` where there are several.
+    /// The product of a case that has no other, by itself: what its layer would take if bias and activation were free. `None` where there are several.
     pub fn product(&self, precision: Precision) -> Option<impl Fn() -> Result<Tensor> + '_> {
         let [(weight, _)] = &self.layers[..] else {
             return None;

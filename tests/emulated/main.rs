@@ -6,6 +6,8 @@
 //! mbarrier of shared memory, `="barrier 1"` that of a barrier.
 
 mod broken;
+#[path = "../common/cuda_source.rs"]
+mod cuda_source;
 mod kernels;
 mod mutants;
 
@@ -17,6 +19,7 @@ use candle_sgemm::gemm::planner::work::SHORT_SUM;
 use candle_sgemm::gemm::{Activation, ElementTypes, GemmProblem, OperandLayout, Plan, Precision, TABLE};
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
+use cuda_source::{constant, source};
 use kernels::ptx::Target;
 use kernels::{attention, attention_step, gemm, ptx, rowwise, transpositions};
 use ptx_emulator::{Kind, Module, Report, Schedule};
@@ -448,13 +451,14 @@ fn layers_end_behind_the_next_tile() {
     );
 }
 
-/// Stages behind which GELU of a part of a tile is computed: `Config::HELD_PARTS` of `half_layout_sm90.cuh`.
+/// Stages behind which GELU of a part of a tile is computed, as `Config::HELD_PARTS` has it.
 fn held_parts_of(spec: &KernelSpec) -> usize {
-    const REGISTERS: usize = 224 - 32;
-    const PART: usize = 8;
+    let header = source("tensor_core/half_layout_sm90.cuh");
+    let number = |name: &str| constant(&header, name).unwrap_or_else(|| panic!("{name} of half_layout_sm90.cuh"));
     let sums = spec.tile.bn as usize / 2;
-    let sums_of_box = sums / boxes_of(spec);
-    sums.min((REGISTERS - sums) / sums_of_box * sums_of_box) / PART
+    let of_box = sums / boxes_of(spec);
+    let room = number("CONSUMER_REGISTERS") - number("kOtherRegisters") - sums;
+    sums.min(room / of_box * of_box) / number("HELD_PART")
 }
 
 /// Boxes of D that a tile is stored in.
