@@ -20,11 +20,12 @@ use candle_sgemm::gemm::{Activation, ElementTypes, GemmProblem, OperandLayout, P
 use candle_sgemm::rowwise as rowwise_operations;
 use candle_sgemm::transpose;
 use cuda_source::{constant, source};
+use kernels::gemm::Variety;
 use kernels::ptx::Target;
 use kernels::{attention, attention_step, gemm, ptx, rowwise, transpositions};
 use ptx_emulator::{Kind, Module, Report, Schedule};
 use rand::rngs::StdRng;
-use rand::seq::IteratorRandom;
+use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -137,10 +138,11 @@ fn files() -> BTreeSet<&'static str> {
     products.chain(movements).chain(attention).chain(rowwise).collect()
 }
 
-fn products(target: Target) {
+/// Draws so many problems, unless the environment has another number, for each kernel of products.
+fn products(target: Target, variety: Variety, many: u64, work: usize) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
-    let many = setting("CANDLE_SGEMM_EMULATED_CASES", 2);
+    let many = setting("CANDLE_SGEMM_EMULATED_CASES", many);
     let rows: Vec<_> = TABLE
         .iter()
         .filter(|spec| target.has(spec.file) && chosen(spec.name))
@@ -152,11 +154,11 @@ fn products(target: Target) {
         let began = Instant::now();
         let mut ran = 0;
         for _ in 0..many {
-            let Some(drawn) = gemm::draw(&mut rng, spec, target, MOST_WORK, false, gemm::Variety::Wild) else {
+            let Some(drawn) = gemm::draw(&mut rng, spec, target, work, false, variety) else {
                 tally.complain(format!("{}: no problem suits it", spec.name));
                 break;
             };
-            // k whole, one of the ways to cut it, and one that takes a second kernel.
+            // k whole, one of the ways to cut it, and one that takes a second kernel; of operands that lie far apart any of these.
             let plans = &drawn.plans;
             let mut picks = vec![0];
             if plans.len() > 1 {
@@ -164,6 +166,9 @@ fn products(target: Target) {
             }
             let apart = plans.iter().enumerate().filter(|(_, plan)| plan.reduction().is_some());
             picks.extend(apart.map(|(at, _)| at).choose(&mut rng));
+            if variety == Variety::Far {
+                picks = picks.choose(&mut rng).copied().into_iter().collect();
+            }
             for pick in picks {
                 let case = gemm::Case::drawn(plans[pick], target, &drawn, rng.next_u64());
                 let first = match case.check(Schedule::drawn(rng.next_u64())) {
@@ -195,7 +200,7 @@ fn products(target: Target) {
         }
         println!("{}: {ran} right, {:.1} s", spec.name, began.elapsed().as_secs_f64());
     });
-    tally.conclude(&format!("products for {target:?}"), started);
+    tally.conclude(&format!("products for {target:?}, {variety:?}"), started);
 }
 
 fn movements(target: Target) {
@@ -329,10 +334,19 @@ fn every_kernel_for_blackwell() {
 
 fn every_kernel(test: &str, target: Target) {
     if !ptx::skipped(test) {
-        products(target);
+        products(target, Variety::Wild, 2, MOST_WORK);
         movements(target);
         attention(target);
         rows(target);
+    }
+}
+
+/// Offsets of more than 31 bits: rows, columns or matrices that lie gigabytes apart, with memory for what is there of them alone.
+#[test]
+fn operands_may_lie_far_apart() {
+    const WORK: usize = MOST_WORK / 4;
+    if !ptx::skipped("operands_may_lie_far_apart") {
+        products(Target::Hopper, Variety::Far, 1, WORK);
     }
 }
 
@@ -684,8 +698,7 @@ fn stages_that_change_between_sets_are_found() {
     let (started, began) = (Instant::now(), busy_seconds());
     let mut rng = StdRng::seed_from_u64(1);
     for run in 0..200 {
-        let drawn =
-            gemm::draw(&mut rng, spec, Target::Hopper, MOST_WORK, true, gemm::Variety::Tame).expect("a problem");
+        let drawn = gemm::draw(&mut rng, spec, Target::Hopper, MOST_WORK, true, Variety::Tame).expect("a problem");
         let mut case = gemm::Case::drawn(drawn.plans[0], Target::Hopper, &drawn, rng.next_u64());
         case.more_shared = MORE_STAGES * ((64 + 64) * 128 + 16);
         match case.run(&module, Schedule::drawn(rng.next_u64())) {

@@ -19,6 +19,7 @@ use ptx_emulator::{
     run, Element, Finding, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use, Watch,
 };
 use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
 use rand::{Rng, RngCore, SeedableRng};
 use std::fmt;
 
@@ -28,6 +29,8 @@ const LARGEST_NUMBER: f64 = 1.1;
 const TAIL: f64 = 1.0 / 2048.0;
 /// Elements behind D that must stay unwritten. Operands end where their allocations do.
 const PADDING: usize = 8;
+/// Elements between neighbours of an operand from which on what is between them has no memory.
+const FAR: usize = 1 << 16;
 /// How often a launch of a rung has fewer blocks than tiles.
 const FEW_BLOCKS: f64 = 0.6;
 
@@ -68,11 +71,50 @@ pub enum Variety {
     Tame,
     /// Whatever callers may pass.
     Wild,
+    /// The same, and rows, columns or matrices of some operands lie so far apart that offsets have more than 31 bits.
+    Far,
+}
+
+/// A piece of an operand that has memory of its own.
+struct Piece {
+    /// Where it begins, in elements from the operand's first one.
+    start: usize,
+    /// What lies at each place: the index of an element in its vector here, or nothing.
+    elements: Vec<Option<usize>>,
+}
+
+/// The pieces of an operand whose elements are at these places in the order of `walk`, and where they are in its vector here. Each has
+/// `padding` places behind it.
+fn pieces(places: &[usize], indices: &[usize], padding: usize) -> Vec<Piece> {
+    let mut pairs: Vec<(usize, usize)> = places.iter().copied().zip(indices.iter().copied()).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    let mut pieces: Vec<Piece> = Vec::new();
+    for &(place, index) in &pairs {
+        match pieces.last_mut() {
+            Some(piece) if place - piece.start < piece.elements.len() + FAR => {
+                piece.elements.resize(place - piece.start, None);
+                piece.elements.push(Some(index));
+            }
+            _ => pieces.push(Piece {
+                start: place,
+                elements: vec![Some(index)],
+            }),
+        }
+    }
+    for piece in &mut pieces {
+        piece.elements.extend(std::iter::repeat_n(None, padding));
+    }
+    pieces
 }
 
 /// A plan with its data.
 pub struct Case {
     pub plan: Plan,
+    /// The problem with operands as they lie in memory.
+    far: GemmProblem,
+    /// The same with operands as they lie in the vectors below, where nothing is far apart.
+    near: GemmProblem,
     pub target: Target,
     pub device: DeviceInfo,
     alpha: f32,
@@ -148,9 +190,14 @@ fn largest(dtype: DType) -> f64 {
     }
 }
 
-fn bytes(data: &[f64], offset: usize, dtype: DType) -> Vec<u8> {
+/// Elements from an operand's first one to the end of its last piece.
+fn reach_of(pieces: &[Piece]) -> usize {
+    pieces.last().map_or(0, |last| last.start + last.elements.len())
+}
+
+fn bytes(data: &[f64], dtype: DType) -> Vec<u8> {
     let mut out = Vec::new();
-    for x in std::iter::repeat_n(&GAP, offset).chain(data) {
+    for x in data {
         match dtype {
             DType::F32 => out.extend_from_slice(&(*x as f32).to_le_bytes()),
             DType::F64 => out.extend_from_slice(&x.to_le_bytes()),
@@ -192,37 +239,26 @@ fn map(of: &candle_sgemm::gemm::launch::tensor_map::TensorMap) -> Param {
 impl Case {
     /// A case with every operand so many elements after a multiple of 16 bytes, and whose C counts, if there is one.
     pub fn new(plan: Plan, target: Target, device: DeviceInfo, offset: usize, seed: u64) -> Self {
-        Case::at(
-            plan,
-            target,
+        let drawn = Drawn {
+            far: *plan.asked,
+            near: *plan.asked,
+            plans: Vec::new(),
             device,
-            Operands::default().map(|_: usize| offset),
-            Variety::Tame,
-            seed,
-        )
+            offsets: Operands::default().map(|_: usize| offset),
+            variety: Variety::Tame,
+        };
+        Case::drawn(plan, target, &drawn, seed)
     }
 
     /// A case of one of the plans that were drawn.
     pub fn drawn(plan: Plan, target: Target, drawn: &Drawn, seed: u64) -> Self {
-        Case::at(plan, target, drawn.device, drawn.offsets, drawn.variety, seed)
-    }
-
-    fn at(
-        plan: Plan,
-        target: Target,
-        device: DeviceInfo,
-        offsets: Operands<usize>,
-        variety: Variety,
-        seed: u64,
-    ) -> Self {
+        let (variety, problem) = (drawn.variety, drawn.near);
         let mut rng = StdRng::seed_from_u64(seed);
-        // A repacked operand has the same values.
-        let problem = *plan.asked;
         let (m, n, k, types) = (problem.m, problem.n, problem.k, problem.types);
         let (alpha, beta) = scalars(&mut rng, &problem, variety);
         let bias_stride = match variety {
             Variety::Tame => 1,
-            Variety::Wild => [0, 1, 1, 3][rng.random_range(0..4usize)],
+            Variety::Wild | Variety::Far => [0, 1, 1, 3][rng.random_range(0..4usize)],
         };
         let mut case = Case {
             a: operand(&mut rng, &problem, &problem.a, [m, k], types.a),
@@ -250,17 +286,19 @@ impl Case {
                 f32::NAN
             },
             plan,
+            far: drawn.far,
+            near: problem,
             target,
-            device,
+            device: drawn.device,
             alpha,
             beta,
-            offsets,
+            offsets: drawn.offsets,
             seed,
             limit: u64::MAX,
             more_shared: 0,
             watch: ptx::watched(),
         };
-        if variety == Variety::Wild {
+        if variety != Variety::Tame {
             case.forbid_what_counts_for_nothing(&mut rng);
             const SPECIAL: f64 = 0.15;
             if !case.without_product() && rng.random_bool(SPECIAL) {
@@ -273,7 +311,7 @@ impl Case {
     /// The same product of numbers whose TF32 heads cancel: steps of k come in pairs, and of (1 + ε)² − (1 + 2ε) = ε² nothing is left but the
     /// product of both tails. All sums are exact, in TF32 as in FP32, and so an element is ε² times the number of pairs.
     pub fn of_tails(mut self) -> Self {
-        let problem = self.in_place();
+        let problem = self.near;
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let paired = k / 2 * 2;
         for batch in 0..problem.batch() {
@@ -293,7 +331,7 @@ impl Case {
 
     /// The first element of a bare product of such numbers that is not exact.
     pub fn lost_tail(&self, d: &[f64]) -> Option<String> {
-        let problem = self.in_place();
+        let problem = self.near;
         let exact = (problem.k / 2) as f64 * TAIL * TAIL;
         let mut lost = None;
         walk(&problem, &problem.d, problem.m, problem.n, |at| {
@@ -307,7 +345,7 @@ impl Case {
     /// Infinities, NaN, zeros and the largest numbers, among elements of A and B: one or two, as often as not at the ends of lines, where
     /// what is read beyond a line may meet the zeros that fill up the other operand.
     fn plant_specials(&mut self, rng: &mut StdRng) {
-        let problem = *self.plan.asked;
+        let problem = self.near;
         let dtype = problem.types.a;
         for _ in 0..rng.random_range(1..=2) {
             let number = match rng.random_range(0..8) {
@@ -364,59 +402,93 @@ impl Case {
         problem.epilogue.c == Some(problem.d) && problem.types.c == problem.types.d
     }
 
-    /// The problem with operands in place, before any is repacked.
-    fn in_place(&self) -> GemmProblem {
-        *self.plan.asked
+    /// The pieces of an operand of so many rows and columns: its layout in memory, and in the vectors here.
+    fn pieces(&self, [far, near]: [&OperandLayout; 2], [rows, cols]: [usize; 2], padding: usize) -> Vec<Piece> {
+        let [places, indices] = [(&self.far, far), (&self.near, near)].map(|(problem, layout)| {
+            let mut places = Vec::new();
+            walk(problem, layout, rows, cols, |at| places.push(at));
+            places
+        });
+        pieces(&places, &indices, padding)
     }
 
     /// Runs the plan and returns D's elements in the order of their places.
     pub fn run(&self, module: &Module, schedule: Schedule) -> Result<(Vec<f64>, Report), Wrong> {
-        let (plan, problem) = (&self.plan, self.in_place());
+        let (plan, problem, far) = (&self.plan, self.near, &self.far);
+        let (m, n, k) = (problem.m, problem.n, problem.k);
         let (kernel, types) = (plan.kernel, problem.types);
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let mut memory = Memory::new();
         // Nobody reads what lies between rows.
-        let upload = |memory: &mut Memory, data: &[f64], offset: usize, dtype: DType, usage: Use| {
+        let upload = |memory: &mut Memory, data: &[f64], pieces: &[Piece], offset: usize, dtype: DType, usage: Use| {
             let size = dtype.size() as u64;
-            let start = offset as u64 * size;
-            let base = memory.upload(&bytes(data, offset, dtype), usage);
-            memory.forget(base, start as usize);
-            for (at, _) in data.iter().enumerate().filter(|(_, x)| is_gap(**x)) {
-                memory.forget(base + start + at as u64 * size, size as usize);
+            let start = memory.claim((offset + reach_of(pieces)) as u64 * size) + offset as u64 * size;
+            let mut before = offset;
+            for piece in pieces {
+                let elements = piece
+                    .elements
+                    .iter()
+                    .map(|index| index.map_or(GAP, |index| data[index]));
+                let elements: Vec<f64> = std::iter::repeat_n(GAP, before).chain(elements).collect();
+                let first = start + piece.start as u64 * size - before as u64 * size;
+                memory.upload_at(first, &bytes(&elements, dtype), usage);
+                for (at, _) in elements.iter().enumerate().filter(|(_, x)| is_gap(**x)) {
+                    memory.forget(first + at as u64 * size, size as usize);
+                }
+                before = 0;
             }
-            base + start
+            start
         };
         let offsets = &self.offsets;
-        let a = upload(&mut memory, &self.a, offsets.a, types.a, Use::Input);
-        let b = upload(&mut memory, &self.b, offsets.b, types.b, Use::Input);
+        let of_a = self.pieces([&far.a, &problem.a], [m, k], 0);
+        let of_b = self.pieces([&far.b, &problem.b], [k, n], 0);
+        let a = upload(&mut memory, &self.a, &of_a, offsets.a, types.a, Use::Input);
+        let b = upload(&mut memory, &self.b, &of_b, offsets.b, types.b, Use::Input);
+        let [of_c, of_residual] = [
+            [&far.epilogue.c, &problem.epilogue.c],
+            [&far.epilogue.residual, &problem.epilogue.residual],
+        ]
+        .map(|layouts| match layouts {
+            [Some(far), Some(near)] => self.pieces([far, near], [m, n], 0),
+            _ => Vec::new(),
+        });
         let residual = self.residual.as_ref().map_or(0, |residual| {
-            upload(&mut memory, residual, offsets.residual, types.residual, Use::Input)
+            let (offset, dtype) = (offsets.residual, types.residual);
+            upload(&mut memory, residual, &of_residual, offset, dtype, Use::Input)
         });
         let bias = self.bias.as_ref().map_or(0, |bias| {
-            upload(&mut memory, bias, offsets.bias, types.bias, Use::Input)
+            let places: Vec<usize> = (0..bias.len()).collect();
+            let whole = pieces(&places, &places, 0);
+            upload(&mut memory, bias, &whole, offsets.bias, types.bias, Use::Input)
         });
         let norm = self
             .norm
             .as_ref()
-            .map_or(0, |norm| memory.upload(&bytes(norm, 0, types.a), Use::Input));
+            .map_or(0, |norm| memory.upload(&bytes(norm, types.a), Use::Input));
         let mut scalars = self.alpha.to_le_bytes().to_vec();
         scalars.extend_from_slice(&self.beta.to_le_bytes());
         let scalars = memory.upload(&scalars, Use::Input);
-        let columns = problem.result_columns();
-        let d_len = reach(&problem, &problem.d, problem.m, columns) + PADDING;
+        let of_d = self.pieces([&far.d, &problem.d], [m, problem.result_columns()], PADDING);
         let (dtype, size) = (types.d, types.d.size() as u64);
         let (c, d) = match &self.c {
             Some(c) if self.adds_to_d() => {
-                let gaps = std::iter::repeat_n(&GAP, d_len.saturating_sub(c.len()));
-                let both: Vec<f64> = c.iter().chain(gaps).copied().collect();
-                let both = upload(&mut memory, &both, offsets.d, dtype, Use::Any);
+                let both = upload(&mut memory, c, &of_d, offsets.d, dtype, Use::Any);
                 (both, both)
             }
             c => {
                 let c = c
                     .as_ref()
-                    .map_or(0, |c| upload(&mut memory, c, offsets.c, types.c, Use::Input));
-                let d = memory.reserve((offsets.d + d_len) * size as usize) + offsets.d as u64 * size;
+                    .map_or(0, |c| upload(&mut memory, c, &of_c, offsets.c, types.c, Use::Input));
+                let d = memory.claim((offsets.d + reach_of(&of_d)) as u64 * size) + offsets.d as u64 * size;
+                let mut before = offsets.d as u64;
+                for piece in &of_d {
+                    let elements = before + piece.elements.len() as u64;
+                    memory.reserve_at(
+                        d + piece.start as u64 * size - before * size,
+                        (elements * size) as usize,
+                    );
+                    before = 0;
+                }
                 (c, d)
             }
         };
@@ -522,31 +594,33 @@ impl Case {
             report.warp_instructions += ran.warp_instructions;
             report.thread_instructions += ran.thread_instructions;
         }
-        let mut inside = vec![false; d_len];
-        walk(&problem, &problem.d, problem.m, columns, |at| inside[at] = true);
-        let mut out = vec![f64::NAN; d_len];
-        for (place, out) in out.iter_mut().enumerate() {
-            let address = d + place as u64 * size;
-            let written = memory.first_unwritten(address, size as usize).is_none();
-            if written != inside[place] {
-                return Err(Wrong::Result(format!(
-                    "place {place} of D, which is {}, was {}",
-                    if inside[place] {
-                        "one of the result"
-                    } else {
-                        "none of the result"
-                    },
-                    if written { "written" } else { "not written" }
-                )));
+        let mut out = vec![f64::NAN; reach(&problem, &problem.d, m, problem.result_columns())];
+        for piece in &of_d {
+            for (place, index) in (piece.start..).zip(&piece.elements) {
+                let address = d + place as u64 * size;
+                let written = memory.first_unwritten(address, size as usize).is_none();
+                if written != index.is_some() {
+                    return Err(Wrong::Result(format!(
+                        "place {place} of D, which is {}, was {}",
+                        match index {
+                            Some(_) => "one of the result",
+                            None => "none of the result",
+                        },
+                        if written { "written" } else { "not written" }
+                    )));
+                }
+                let Some(index) = *index else {
+                    continue;
+                };
+                let data = memory.read(address, size as usize).unwrap_or_default();
+                out[index] = match dtype {
+                    DType::F32 => f32::from_le_bytes(data.try_into().unwrap_or_default()).into(),
+                    DType::F64 => f64::from_le_bytes(data.try_into().unwrap_or_default()),
+                    DType::F16 => f16::from_le_bytes(data.try_into().unwrap_or_default()).into(),
+                    DType::BF16 => bf16::from_le_bytes(data.try_into().unwrap_or_default()).into(),
+                    other => unimplemented!("{other}"),
+                };
             }
-            let data = memory.read(address, size as usize).unwrap_or_default();
-            *out = match dtype {
-                DType::F32 => f32::from_le_bytes(data.try_into().unwrap_or_default()).into(),
-                DType::F64 => f64::from_le_bytes(data.try_into().unwrap_or_default()),
-                DType::F16 => f16::from_le_bytes(data.try_into().unwrap_or_default()).into(),
-                DType::BF16 => bf16::from_le_bytes(data.try_into().unwrap_or_default()).into(),
-                other => unimplemented!("{other}"),
-            };
         }
         Ok((out, report))
     }
@@ -555,7 +629,7 @@ impl Case {
     /// Those are not judged that may overflow or not, as the order of additions has it, nor what activations and gates make of infinities
     /// and NaN. Else, of many bare products, an error in the Frobenius norm that is larger than this arithmetic's.
     pub fn complaint(&self, d: &[f64]) -> Option<String> {
-        let problem = self.in_place();
+        let problem = self.near;
         let (m, n) = (problem.m, problem.n);
         const NEAR_OVERFLOW: f64 = 0.9;
         let sums = match problem.types.a {
@@ -904,7 +978,7 @@ fn draw_problem(
                 ..Operands::default().map(|_: usize| all)
             }
         }
-        Variety::Wild => aligned.map(|aligned| offset(aligned, WHOLE_VECTORS)),
+        Variety::Wild | Variety::Far => aligned.map(|aligned| offset(aligned, WHOLE_VECTORS)),
     };
     let spread = if rng.random_bool(0.1) { 0.5 } else { 0.0 };
     let a = layout(rng, m, k, 0.5, chance.a, spread);
@@ -950,7 +1024,7 @@ fn draw_problem(
         }
         problem.epilogue.device_scalars = rng.random_bool(0.2);
     }
-    if spec.epilogue == EpilogueSupport::Fused && variety == Variety::Wild {
+    if spec.epilogue == EpilogueSupport::Fused && variety != Variety::Tame {
         problem.epilogue.device_scalars = rng.random_bool(0.2);
     }
     if !apart && rng.random_bool(0.3) && padded * k * 4 <= 2 * most_work {
@@ -1014,9 +1088,49 @@ fn draw_problem(
     (problem, offsets)
 }
 
+/// Puts the rows, columns or matrices of some operands so far apart that offsets have more than 31 bits, or more than 32. False where there are
+/// none to put apart.
+fn put_apart(rng: &mut StdRng, problem: &mut GemmProblem) -> bool {
+    const CHANCE: f64 = 0.75;
+    let (m, n, k, columns) = (problem.m, problem.n, problem.k, problem.result_columns());
+    let in_place = problem.epilogue.c == Some(problem.d);
+    let batch_dims = problem.batch_dims;
+    let mut any = false;
+    let mut put = |layout: &mut OperandLayout, rows: usize, cols: usize| {
+        // What is contiguous stays so.
+        let strides = [(rows, &mut layout.row_stride), (cols, &mut layout.col_stride)];
+        let strides = strides.into_iter().filter(|(_, stride)| **stride > 1);
+        let batches = batch_dims.into_iter().zip(&mut layout.batch_strides);
+        let batches = batches.filter(|(_, stride)| **stride > 0);
+        let Some((extent, stride)) = strides.chain(batches).filter(|(extent, _)| *extent > 1).choose(rng) else {
+            return;
+        };
+        if rng.random_bool(CHANCE) {
+            let reach = rng.random_range(1_i64 << 31..1 << 33);
+            *stride += ((reach / (extent as i64 - 1)) as u64 + 1).next_multiple_of(WHOLE_VECTORS as u64) as i64;
+            any = true;
+        }
+    };
+    put(&mut problem.a, m, k);
+    put(&mut problem.b, k, n);
+    put(&mut problem.d, m, columns);
+    if let Some(residual) = &mut problem.epilogue.residual {
+        put(residual, m, n);
+    }
+    match &mut problem.epilogue.c {
+        Some(c) if in_place => *c = problem.d,
+        Some(c) => put(c, m, n),
+        None => {}
+    }
+    any
+}
+
 /// Plans of one problem, the device that they are for, and elements from a multiple of 16 bytes to each operand's first one.
 pub struct Drawn {
     pub plans: Vec<Plan>,
+    /// Their problem, and what it was before anything was put far apart.
+    far: GemmProblem,
+    near: GemmProblem,
     pub device: DeviceInfo,
     offsets: Operands<usize>,
     variety: Variety,
@@ -1046,7 +1160,11 @@ pub fn draw(
             sm_count: [1, 2, 3, 4, 8][rng.random_range(0..if deep { 2 } else { 5usize })],
             ..target.device()
         };
-        let (problem, offsets) = draw_problem(rng, spec, most_work, deep, variety);
+        let (near, offsets) = draw_problem(rng, spec, most_work, deep, variety);
+        let mut problem = near;
+        if variety == Variety::Far && !put_apart(rng, &mut problem) {
+            continue;
+        }
         let Ok(folded) = problem.folded() else {
             continue;
         };
@@ -1060,6 +1178,8 @@ pub fn draw(
             if !plans.is_empty() {
                 return Some(Drawn {
                     plans,
+                    far: problem,
+                    near,
                     device,
                     offsets,
                     variety,
@@ -1076,6 +1196,8 @@ pub fn draw(
         if !plans.is_empty() {
             return Some(Drawn {
                 plans,
+                far: problem,
+                near,
                 device,
                 offsets,
                 variety,

@@ -64,9 +64,20 @@ impl Memory {
     }
 
     fn add(&mut self, data: Vec<u8>, written: bool, usage: Use) -> u64 {
-        let base = self.next.max(FIRST);
+        let base = self.claim(data.len() as u64);
+        self.add_at(base, data, written, usage);
+        base
+    }
+
+    fn add_at(&mut self, base: u64, data: Vec<u8>, written: bool, usage: Use) {
         let words = data.len().div_ceil(64);
-        self.next = (base + data.len() as u64 + GAP).next_multiple_of(GAP);
+        if let Some(last) = self.allocations.last() {
+            assert!(base >= last.base + last.data.len() as u64, "allocations are in order");
+        }
+        assert!(
+            base + data.len() as u64 <= self.next,
+            "only what was claimed is allocated"
+        );
         self.allocations.push(Allocation {
             base,
             data,
@@ -74,7 +85,24 @@ impl Memory {
             usage,
             cells: Vec::new(),
         });
+    }
+
+    /// Addresses for so many bytes, from a multiple of 4096 on, none of them allocated. [`Memory::upload_at`] and [`Memory::reserve_at`] then
+    /// allocate pieces: of an operand whose rows lie gigabytes apart, all that there is of it.
+    pub fn claim(&mut self, bytes: u64) -> u64 {
+        let base = self.next.max(FIRST);
+        self.next = (base + bytes + GAP).next_multiple_of(GAP);
         base
+    }
+
+    /// An allocation with these bytes at an address that was claimed last, behind all allocations.
+    pub fn upload_at(&mut self, address: u64, bytes: &[u8], usage: Use) {
+        self.add_at(address, bytes.to_vec(), true, usage);
+    }
+
+    /// The same, whose bytes must not be read before they are written.
+    pub fn reserve_at(&mut self, address: u64, bytes: usize) {
+        self.add_at(address, vec![0xFF; bytes], false, Use::Any);
     }
 
     /// An allocation with these bytes. Its address is a multiple of 4096.
