@@ -23,6 +23,22 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row and lines of about 1024 elements, seldom drawn here: 1×768×768 takes 2.7 µs on an H100, cuBLAS 5.1",
     ),
     (
+        "gemv_stream_bf16_m1_k2048_6blocks",
+        "one row, seldom drawn here: of 320 such products it is the fastest of 34 on an H200, by up to 13 %",
+    ),
+    (
+        "gemv_stream_f16_m2_k2048",
+        "as in BF16: two rows and many long lines, seldom drawn here (2 of 60 000)",
+    ),
+    (
+        "gemv_stream_bf16_m2_k2048",
+        "two rows and many long lines, seldom drawn here (2 of 60 000): of 114 such products it is the fastest of 10 on an H200, by up to 7 %",
+    ),
+    (
+        "ffma_outer_256x32x8",
+        "tall results of at most 8 products, seldom drawn here (1 of 60 000)",
+    ),
+    (
         "ffma_64x64",
         "GPUs without Hopper's kernels, seldom drawn here (10 of 100 000): of 1602 products it is the fastest of 3 among those, by up to 3 %",
     ),

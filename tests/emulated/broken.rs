@@ -192,7 +192,7 @@ const FAMILIES: [Family; 42] = [
     (
         "matrix and vector, 16 bits",
         Target::Hopper,
-        &["gemv_bf16_m8_n8", "gemv_f16_m16_n8"],
+        &["gemv_bf16_m8_n8", "gemv_f16_m16_n8", "gemv_stream_f16_m2_k4096"],
     ),
     (
         "few rows through rings",

@@ -279,9 +279,15 @@ impl KernelSpec {
         self.pdl || self.tma_boxes.is_some()
     }
 
-    /// Whether the lanes of a warp share k and read operands straight into registers, as those for matrices and few vectors do.
+    /// Whether threads have parts of k, as those for matrices and few vectors do, of any type: they ask for a turn of it when the one before has
+    /// come.
+    pub const fn takes_turns_of_k(&self) -> bool {
+        self.partial_sums > 1 && self.tile.tm * self.tile.tn == 1
+    }
+
+    /// Of such a kernel for FP32: whether the lanes of a warp share k and read operands straight into registers.
     pub const fn lanes_share_k(&self) -> bool {
-        matches!(self.arithmetic, Arithmetic::Ffma) && self.partial_sums > 1 && self.tile.tm * self.tile.tn == 1
+        matches!(self.arithmetic, Arithmetic::Ffma) && self.takes_turns_of_k()
     }
 
     /// Of a kernel whose lanes share k: the order in which it reads vectors of the operand that it takes in any order, which is

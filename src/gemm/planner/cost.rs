@@ -430,12 +430,12 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_k_take_their_time_where_lanes_share_it_and_nowhere_else() {
+    fn turns_of_k_take_their_time_where_threads_have_parts_of_it_and_nowhere_else() {
         let (mut shared_k, mut others) = (0, 0);
         each_drawn_plan(&mut StdRng::seed_from_u64(15), 200, |_, plan, work, cost, shared| {
             let us = |turn_us: f64| work.us(&KernelCost { turn_us, ..cost }, &shared);
-            assert_eq!(plan.kernel.lanes_share_k(), work.turns > 0.0, "{plan}");
-            match plan.kernel.lanes_share_k() {
+            assert_eq!(plan.kernel.takes_turns_of_k(), work.turns > 0.0, "{plan}");
+            match plan.kernel.takes_turns_of_k() {
                 // Long ones leave nothing else to wait for.
                 true => {
                     let turn_us = us(0.0);

@@ -262,7 +262,7 @@ pub struct Work {
     pub(super) step_flops: f64,
     /// Operations of a block.
     pub(super) flops: f64,
-    /// Turns of k of a block whose lanes share it; 0 for all other kernels.
+    /// Turns of k of a block whose threads have parts of it; 0 for all other kernels.
     pub(super) turns: f64,
     /// Operations that a multiprocessor does in a µs at most.
     pub(super) peak: f64,
@@ -365,7 +365,7 @@ impl Work {
             warps: spec.threads.div_ceil(WARP),
             step_flops,
             flops: step_flops * steps_of_k(spec, k_slice) * inside(spec, problem),
-            turns: match spec.lanes_share_k() {
+            turns: match spec.takes_turns_of_k() {
                 true => f64::from(k_slice.div_ceil(tile.bk)),
                 false => 0.0,
             },

@@ -207,18 +207,20 @@ const fn gemv(name: &'static str, costs: &'static str, dtype: DType, [bm, bn]: [
     }
 }
 
-/// One or two rows: multiply-adds, and persistent blocks.
+/// One or two rows: persistent blocks.
 const fn stream(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
     tile: [u32; 3],
     [warps, blocks]: [u32; 2],
+    spills_on: &'static [u32],
 ) -> KernelSpec {
     let row = half(name, costs, dtype, tile, warps * derived::WARP);
     KernelSpec {
         costs_of: row.costs_of,
         arithmetic: Arithmetic::Half,
+        may_spill_on: spills_on,
         ..families::gemv::stream(name, dtype, tile, warps, blocks)
     }
 }
@@ -258,17 +260,18 @@ const fn ring(
     }
 }
 
-/// One or two rows as [`stream`] takes them, with a norm of the rows and gated columns inside, at the costs of a kernel without.
+/// One or two rows as [`stream`] takes them, with a norm of the rows and gated columns inside, at the costs of a kernel without that has the same tile and
+/// blocks.
 const fn fused(
     name: &'static str,
-    _: &'static str,
-    dtype: DType,
     costs: &'static str,
+    dtype: DType,
+    of_plain: Option<&'static str>,
     tile: [u32; 3],
     blocks: [u32; 2],
     spills_on: &'static [u32],
 ) -> KernelSpec {
-    families::gemv::fused(name, costs, stream(name, costs, dtype, tile, blocks)).spills(spills_on)
+    families::gemv::fused(name, of_plain, stream(name, costs, dtype, tile, blocks, spills_on))
 }
 
 /// Few rows past lines of B whose k is short, by multiply-adds: rows, and lines of B of a block.
@@ -508,11 +511,15 @@ both! { F16, BF16,
     gemv("gemv", "m8_n8", [8, 8]),
     gemv("gemv", "m8_n16", [8, 16]),
     gemv("gemv", "m16_n8", [16, 8]),
-    // tile, warps and blocks a multiprocessor
-    stream("gemv_stream", "m1_k1024", [1, 4, 1024], [4, 5]),
-    stream("gemv_stream", "m1_k2048", [1, 4, 2048], [4, 4]),
-    stream("gemv_stream", "m1_k4096", [1, 2, 4096], [8, 3]),
-    stream("gemv_stream", "m2_k2048", [2, 4, 2048], [4, 3]),
+    // tile, warps and blocks a multiprocessor, where it may spill
+    stream("gemv_stream", "m1_k1024", [1, 4, 1024], [4, 5], &[]),
+    stream("gemv_stream", "m1_k2048", [1, 4, 2048], [4, 4], &[]),
+    stream("gemv_stream", "m1_k2048_6blocks", [1, 2, 2048], [4, 6], &[]),
+    stream("gemv_stream", "m1_k3072", [1, 2, 3072], [6, 4], &[]),
+    stream("gemv_stream", "m1_k4096", [1, 2, 4096], [4, 4], &[80]),
+    stream("gemv_stream", "m1_k4096_3blocks", [1, 2, 4096], [8, 3], &[]),
+    stream("gemv_stream", "m2_k2048", [2, 2, 2048], [2, 8], &[100, 120]),
+    stream("gemv_stream", "m2_k4096", [2, 2, 4096], [4, 4], &[]),
     // warps, stages, groups and blocks a multiprocessor
     ring("gemv_ring", "m8", [16, 2, 8, 1]),
     ring("gemv_ring", "m8_2blocks", [8, 3, 4, 2]),
@@ -556,9 +563,9 @@ both! { F16, BF16,
     outer("outer", "64x128x16", [64, 128, 16], 4),
     outer("outer", "128x64x16", [128, 64, 16], 4),
     outer("outer", "256x32x16", [256, 32, 16], 4),
-    // whose costs, tile, warps and blocks a multiprocessor, where it may spill
-    fused("gemv_fused", "m1_k1024", "gemv_stream_bf16_m1_k1024", [1, 4, 1024], [4, 5], &[]),
-    fused("gemv_fused", "m1_k2048", "gemv_stream_bf16_m1_k2048", [1, 4, 2048], [4, 4], &[]),
-    fused("gemv_fused", "m1_k4096", "gemv_stream_bf16_m1_k4096", [1, 2, 4096], [8, 3], &[80, 86, 89, 120]),
-    fused("gemv_fused", "m2_k2048", "gemv_stream_bf16_m2_k2048", [2, 4, 2048], [4, 3], &[]),
+    // whose costs if not its own, tile, warps and blocks a multiprocessor, where it may spill
+    fused("gemv_fused", "m1_k1024", Some("gemv_stream_bf16_m1_k1024"), [1, 4, 1024], [4, 5], &[]),
+    fused("gemv_fused", "m1_k2048", Some("gemv_stream_bf16_m1_k2048"), [1, 4, 2048], [4, 4], &[]),
+    fused("gemv_fused", "m1_k4096", None, [1, 2, 4096], [8, 3], &[80, 86, 89, 120]),
+    fused("gemv_fused", "m2_k2048", None, [2, 4, 2048], [4, 3], &[]),
 }

@@ -15,7 +15,7 @@ pub fn something_to_fit(start: &Costs, shared: [bool; 2], fitted: impl Fn(&str) 
         IN_COMMON.iter().for_each(|term| term.fill(shared));
     }
     for (name, cost) in costs.kernels.iter_mut().filter(|(name, _)| fitted(name)) {
-        let of_shared_k = match table::find(name).is_ok_and(KernelSpec::lanes_share_k) {
+        let of_shared_k = match table::find(name).is_ok_and(KernelSpec::takes_turns_of_k) {
             true => OF_SHARED_K,
             false => &[],
         };
