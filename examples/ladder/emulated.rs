@@ -129,6 +129,7 @@ pub fn transpositions(arguments: &TransposeArguments) -> Result<()> {
                 }
                 let view = View {
                     dims: dims.clone(),
+                    near: strides.clone(),
                     strides,
                     order,
                     offset: 0,

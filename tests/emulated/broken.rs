@@ -375,14 +375,14 @@ impl Subject {
                 Some(Case::Product(Box::new(case)))
             }
             Subject::Movement(kernel, instance) => (0..TRIES)
-                .filter_map(|_| transpositions::Case::draw(rng, kernel, target, BYTES))
+                .filter_map(|_| transpositions::Case::draw(rng, kernel, target, BYTES, false))
                 .find(|case| matches!(&case.plan.step, Step::Launch { instance: drawn, .. } if drawn.entry == instance.entry))
                 .map(|case| Case::Movement(Box::new(case))),
-            Subject::Attention(kernel) => attention::Case::draw(rng, kernel, target, work / 2)
+            Subject::Attention(kernel) => attention::Case::draw(rng, kernel, target, work / 2, false)
                 .map(|case| Case::Attention(Box::new(case))),
             Subject::Step(kernel) => attention_step::Case::draw(rng, kernel, target, work / 2)
                 .map(|case| Case::Step(Box::new(case))),
-            Subject::Rowwise(kernel) => rowwise::Case::draw(rng, kernel, target, ELEMENTS)
+            Subject::Rowwise(kernel) => rowwise::Case::draw(rng, kernel, target, ELEMENTS, false)
                 .map(|case| Case::Rowwise(Box::new(case))),
         }
     }

@@ -203,7 +203,7 @@ fn products(target: Target, variety: Variety, many: u64, work: usize) {
     tally.conclude(&format!("products for {target:?}, {variety:?}"), started);
 }
 
-fn movements(target: Target) {
+fn movements(target: Target, far: bool) {
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
     let many = 2 * setting("CANDLE_SGEMM_EMULATED_CASES", 2);
@@ -217,7 +217,7 @@ fn movements(target: Target) {
         let mut rng = rng_of(kernel.name, seed);
         let module = ptx::module(kernel.file, target);
         for _ in 0..many {
-            let Some(case) = transpositions::Case::draw(&mut rng, kernel, target, MOST_BYTES) else {
+            let Some(case) = transpositions::Case::draw(&mut rng, kernel, target, MOST_BYTES, far) else {
                 tally.complain(format!("{}: no problem suits it", kernel.name));
                 break;
             };
@@ -277,16 +277,19 @@ fn drawn<K: Sync + 'static, C>(
     tally.conclude(&format!("{what} for {target:?}"), started);
 }
 
-fn attention(target: Target) {
+fn attention(target: Target, far: bool) {
     drawn(
         "attention",
         target,
         attentions::TABLE.iter(),
         |kernel| (kernel.name, kernel.file),
-        |rng, kernel| attention::Case::draw(rng, kernel, target, MOST_WORK),
+        |rng, kernel| attention::Case::draw(rng, kernel, target, MOST_WORK, far),
         attention::Case::run,
         attention::Case::describe,
     );
+}
+
+fn decoders(target: Target) {
     drawn(
         "steps of decoders",
         target,
@@ -298,13 +301,13 @@ fn attention(target: Target) {
     );
 }
 
-fn rows(target: Target) {
+fn rows(target: Target, far: bool) {
     drawn(
         "operations on rows",
         target,
         rowwise_operations::kernels::all(),
         |kernel| (kernel.name, kernel.file),
-        |rng, kernel| rowwise::Case::draw(rng, kernel, target, MOST_ELEMENTS),
+        |rng, kernel| rowwise::Case::draw(rng, kernel, target, MOST_ELEMENTS, far),
         rowwise::Case::run,
         rowwise::Case::describe,
     );
@@ -335,9 +338,10 @@ fn every_kernel_for_blackwell() {
 fn every_kernel(test: &str, target: Target) {
     if !ptx::skipped(test) {
         products(target, Variety::Wild, 2, MOST_WORK);
-        movements(target);
-        attention(target);
-        rows(target);
+        movements(target, false);
+        attention(target, false);
+        decoders(target);
+        rows(target, false);
     }
 }
 
@@ -347,6 +351,9 @@ fn operands_may_lie_far_apart() {
     const WORK: usize = MOST_WORK / 4;
     if !ptx::skipped("operands_may_lie_far_apart") {
         products(Target::Hopper, Variety::Far, 1, WORK);
+        movements(Target::Hopper, true);
+        attention(Target::Hopper, true);
+        rows(Target::Hopper, true);
     }
 }
 

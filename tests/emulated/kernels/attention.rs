@@ -1,6 +1,6 @@
 //! Attention: plans go to the emulator as `src/attention/launch.rs` sends them to a GPU.
 
-use super::gemm::{number, Wrong};
+use super::gemm::{number, pieces, reach_of, Wrong};
 use super::ptx::{self, Target};
 use candle_sgemm::attention::args::AttentionArgs;
 use candle_sgemm::attention::{AttentionKernel, AttentionPlan, AttentionProblem, Described, Shape, Views};
@@ -9,7 +9,7 @@ use candle_sgemm::gemm::DType;
 use half::{bf16, f16};
 use ptx_emulator::{run, Launch, Memory, Module, Param, Report, Schedule, Use, Watch};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, RngCore, SeedableRng};
 
 fn argument_bytes(args: &AttentionArgs) -> Vec<u8> {
@@ -37,6 +37,8 @@ pub(super) fn number_of(bytes: &[u8], dtype: DType) -> f64 {
 struct Operand {
     dims: Vec<usize>,
     strides: Vec<usize>,
+    /// Strides in `data`, where nothing is far apart.
+    near: Vec<usize>,
     /// What lies at each place; gaps have nothing.
     data: Vec<Option<f64>>,
 }
@@ -66,21 +68,41 @@ impl Operand {
         let mut operand = Operand {
             data: vec![None; reach + 1],
             dims,
+            near: strides.clone(),
             strides,
         };
         operand.each(|x| *x = Some(number(rng, dtype)));
         operand
     }
 
+    /// Puts heads or rows so far apart that offsets have more than 31 bits. False where there are none.
+    fn put_apart(&mut self, rng: &mut StdRng, vector: usize) -> bool {
+        let several = (0..self.dims.len() - 1).filter(|&i| self.dims[i] > 1).choose(rng);
+        let Some(i) = several else {
+            return false;
+        };
+        let reach: usize = rng.random_range(1 << 31..1 << 33);
+        self.strides[i] += (reach / (self.dims[i] - 1) + 1).next_multiple_of(vector);
+        true
+    }
+
+    /// Where the tensor's elements are, by these strides.
+    fn places(&self, strides: &[usize]) -> Vec<usize> {
+        let count: usize = self.dims.iter().product();
+        let place = |mut index: usize| {
+            let mut at = 0;
+            for (n, stride) in self.dims.iter().zip(strides).rev() {
+                at += index % n * stride;
+                index /= n;
+            }
+            at
+        };
+        (0..count).map(place).collect()
+    }
+
     /// Visits every place that is one of the tensor's.
     fn each(&mut self, mut visit: impl FnMut(&mut Option<f64>)) {
-        let count: usize = self.dims.iter().product();
-        for index in 0..count {
-            let (mut rest, mut at) = (index, 0);
-            for (n, stride) in self.dims.iter().zip(&self.strides).rev() {
-                at += rest % n * stride;
-                rest /= n;
-            }
+        for at in self.places(&self.near) {
             visit(&mut self.data[at]);
         }
     }
@@ -97,20 +119,26 @@ impl Operand {
     /// The number at these indices, which are broadcast.
     fn at(&self, indices: &[usize]) -> f64 {
         let missing = indices.len() - self.dims.len();
-        let own = indices[missing..].iter().zip(&self.dims).zip(&self.strides);
+        let own = indices[missing..].iter().zip(&self.dims).zip(&self.near);
         let place: usize = own.map(|((i, n), stride)| if *n == 1 { 0 } else { i * stride }).sum();
         self.data[place].expect("a place of the tensor")
     }
 
     fn upload(&self, memory: &mut Memory, dtype: DType) -> u64 {
-        let bytes: Vec<u8> = self
-            .data
-            .iter()
-            .flat_map(|x| bytes_of(x.unwrap_or(f64::NAN), dtype))
-            .collect();
-        let base = memory.upload(&bytes, Use::Input);
-        for (at, _) in self.data.iter().enumerate().filter(|(_, x)| x.is_none()) {
-            memory.forget(base + (at * dtype.size()) as u64, dtype.size());
+        let pieces = pieces(&self.places(&self.strides), &self.places(&self.near), 0);
+        let base = memory.claim((reach_of(&pieces) * dtype.size()) as u64);
+        for piece in &pieces {
+            let elements = piece
+                .elements
+                .iter()
+                .map(|index| index.and_then(|index| self.data[index]));
+            let elements: Vec<Option<f64>> = elements.collect();
+            let start = base + (piece.start * dtype.size()) as u64;
+            let bytes = elements.iter().flat_map(|x| bytes_of(x.unwrap_or(f64::NAN), dtype));
+            memory.upload_at(start, &bytes.collect::<Vec<u8>>(), Use::Input);
+            for (at, _) in elements.iter().enumerate().filter(|(_, x)| x.is_none()) {
+                memory.forget(start + (at * dtype.size()) as u64, dtype.size());
+            }
         }
         base
     }
@@ -133,13 +161,26 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case for this kernel of so many multiply-adds at most, its tiles filled up, if one is found.
-    pub fn draw(rng: &mut StdRng, kernel: &'static AttentionKernel, target: Target, most_work: usize) -> Option<Case> {
+    /// A case for this kernel of so many multiply-adds at most, its tiles filled up, if one is found. `far`: heads or rows of some operands lie so
+    /// far apart that offsets have more than 31 bits.
+    pub fn draw(
+        rng: &mut StdRng,
+        kernel: &'static AttentionKernel,
+        target: Target,
+        most_work: usize,
+        far: bool,
+    ) -> Option<Case> {
         const TRIES: usize = 1000;
-        (0..TRIES).find_map(|_| Self::try_draw(rng, kernel, target, most_work))
+        (0..TRIES).find_map(|_| Self::try_draw(rng, kernel, target, most_work, far))
     }
 
-    fn try_draw(rng: &mut StdRng, kernel: &'static AttentionKernel, target: Target, most_work: usize) -> Option<Case> {
+    fn try_draw(
+        rng: &mut StdRng,
+        kernel: &'static AttentionKernel,
+        target: Target,
+        most_work: usize,
+        far: bool,
+    ) -> Option<Case> {
         let (dtype, vector) = (kernel.dtype, 16 / kernel.dtype.size());
         let device = DeviceInfo {
             // From one block a head to the largest cluster.
@@ -185,10 +226,10 @@ impl Case {
         for extent in &mut of_keys {
             *extent = shared(rng, *extent, 0.3);
         }
-        let query = Operand::draw(rng, whole([queries, width_of_keys]), vector, dtype);
-        let key = Operand::draw(rng, [&of_keys[..], &[keys, width_of_keys]].concat(), vector, dtype);
-        let value = Operand::draw(rng, [&of_keys[..], &[keys, value_width]].concat(), vector, dtype);
-        let mask = rng.random_bool(0.5).then(|| {
+        let mut query = Operand::draw(rng, whole([queries, width_of_keys]), vector, dtype);
+        let mut key = Operand::draw(rng, [&of_keys[..], &[keys, width_of_keys]].concat(), vector, dtype);
+        let mut value = Operand::draw(rng, [&of_keys[..], &[keys, value_width]].concat(), vector, dtype);
+        let mut mask = rng.random_bool(0.5).then(|| {
             let mut dims = whole([queries, keys]);
             for extent in &mut dims {
                 *extent = shared(rng, *extent, 0.4);
@@ -208,6 +249,16 @@ impl Case {
             });
             mask
         });
+        if far {
+            const CHANCE: f64 = 0.75;
+            let mut any = false;
+            for operand in [&mut query, &mut key, &mut value].into_iter().chain(&mut mask) {
+                any |= rng.random_bool(CHANCE) && operand.put_apart(rng, vector);
+            }
+            if !any {
+                return None;
+            }
+        }
         let mut case = Case {
             plan: {
                 let described = mask.as_ref().map(|mask| mask.described(dtype));

@@ -76,16 +76,16 @@ pub enum Variety {
 }
 
 /// A piece of an operand that has memory of its own.
-struct Piece {
+pub(super) struct Piece {
     /// Where it begins, in elements from the operand's first one.
-    start: usize,
+    pub start: usize,
     /// What lies at each place: the index of an element in its vector here, or nothing.
-    elements: Vec<Option<usize>>,
+    pub elements: Vec<Option<usize>>,
 }
 
 /// The pieces of an operand whose elements are at these places in the order of `walk`, and where they are in its vector here. Each has
 /// `padding` places behind it.
-fn pieces(places: &[usize], indices: &[usize], padding: usize) -> Vec<Piece> {
+pub(super) fn pieces(places: &[usize], indices: &[usize], padding: usize) -> Vec<Piece> {
     let mut pairs: Vec<(usize, usize)> = places.iter().copied().zip(indices.iter().copied()).collect();
     pairs.sort_unstable();
     pairs.dedup();
@@ -191,7 +191,7 @@ fn largest(dtype: DType) -> f64 {
 }
 
 /// Elements from an operand's first one to the end of its last piece.
-fn reach_of(pieces: &[Piece]) -> usize {
+pub(super) fn reach_of(pieces: &[Piece]) -> usize {
     pieces.last().map_or(0, |last| last.start + last.elements.len())
 }
 

@@ -1,7 +1,7 @@
 //! Operations on rows: plans go to the emulator as `src/rowwise/launch.rs` sends them to a GPU.
 
 use super::attention::{bytes_of, number_of};
-use super::gemm::{number, Wrong};
+use super::gemm::{number, pieces, reach_of, Wrong};
 use super::ptx::{self, Target};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::operands::DType;
@@ -43,6 +43,12 @@ fn row_with_equals(rng: &mut StdRng, width: usize, dtype: DType) -> Vec<f64> {
     row
 }
 
+/// Elements between so many rows that lie gigabytes apart, a multiple of `piece`.
+fn far_gap(rng: &mut StdRng, rows: usize, piece: usize) -> Option<usize> {
+    let reach: usize = rng.random_range(1 << 31..1 << 33);
+    (rows > 1).then(|| (reach / (rows - 1).max(1) + 1).next_multiple_of(piece))
+}
+
 /// An operation with its data.
 pub struct Case {
     pub plan: RowwisePlan,
@@ -60,16 +66,28 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case for this kernel of so many elements at most, if one is found.
-    pub fn draw(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
+    /// A case for this kernel of so many elements at most, if one is found. `far`: offsets of the last row have more than 31 bits.
+    pub fn draw(
+        rng: &mut StdRng,
+        kernel: &'static RowwiseKernel,
+        target: Target,
+        most: usize,
+        far: bool,
+    ) -> Option<Case> {
         const TRIES: usize = 1000;
-        (0..TRIES).find_map(|_| Self::try_draw(rng, kernel, target, most))
+        (0..TRIES).find_map(|_| match kernel.reading {
+            Reading::Turns => Self::try_draw_turns(rng, kernel, target, most, far),
+            Reading::Vectors | Reading::Elements => Self::try_draw(rng, kernel, target, most, far),
+        })
     }
 
-    fn try_draw(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
-        if kernel.reading == Reading::Turns {
-            return Self::try_draw_turns(rng, kernel, target, most);
-        }
+    fn try_draw(
+        rng: &mut StdRng,
+        kernel: &'static RowwiseKernel,
+        target: Target,
+        most: usize,
+        far: bool,
+    ) -> Option<Case> {
         let (dtype, piece) = (kernel.dtype, kernel.piece());
         let norms = [Operation::LayerNorm, Operation::RmsNorm];
         let operation = match kernel.file.ends_with("softmax") {
@@ -87,10 +105,10 @@ impl Case {
         if rows * width > most {
             return None;
         }
-        let gap = if rng.random() {
-            0
-        } else {
-            piece * rng.random_range(0..3)
+        let gap = match rng.random() {
+            _ if far => far_gap(rng, rows, piece)?,
+            true => 0,
+            false => piece * rng.random_range(0..3),
         };
         let align = match kernel.reading {
             Reading::Vectors => 16,
@@ -120,7 +138,13 @@ impl Case {
     }
 
     /// Rows of any length, from anywhere on, over one block or several: an argmax.
-    fn try_draw_turns(rng: &mut StdRng, kernel: &'static RowwiseKernel, target: Target, most: usize) -> Option<Case> {
+    fn try_draw_turns(
+        rng: &mut StdRng,
+        kernel: &'static RowwiseKernel,
+        target: Target,
+        most: usize,
+        far: bool,
+    ) -> Option<Case> {
         /// What comes in turns has to be long to have several.
         const LONGER: usize = 4;
         let (dtype, device) = (kernel.dtype, target.device());
@@ -138,7 +162,11 @@ impl Case {
         if rows * width > LONGER * most {
             return None;
         }
-        let gap = if rng.random() { 0 } else { rng.random_range(0..20usize) };
+        let gap = match rng.random() {
+            _ if far => far_gap(rng, rows, 1)?,
+            true => 0,
+            false => rng.random_range(0..20usize),
+        };
         let dims = [rows, width];
         let problem = RowwiseProblem::new(Operation::Argmax, dtype, &dims, &[width + gap, 1], dtype.size() as u32)?;
         Some(Case {
@@ -242,17 +270,21 @@ impl Case {
         };
         let mut upload = |numbers: &[f64], run: usize, stride: usize| {
             let first = offset();
-            let rows = numbers.len() / run;
-            let mut bytes = bytes_of(f64::NAN, dtype).repeat(first + (rows - 1) * stride + run);
-            let mut gaps = vec![true; bytes.len() / element];
-            for (i, &x) in numbers.iter().enumerate() {
-                let at = first + i / run * stride + i % run;
-                bytes[at * element..][..element].copy_from_slice(&bytes_of(x, dtype));
-                gaps[at] = false;
-            }
-            let base = memory.upload(&bytes, Use::Input);
-            for (at, _) in gaps.iter().enumerate().filter(|(_, gap)| **gap) {
-                memory.forget(base + (at * element) as u64, element);
+            let places: Vec<usize> = (0..numbers.len()).map(|i| first + i / run * stride + i % run).collect();
+            let indices: Vec<usize> = (0..numbers.len()).collect();
+            let pieces = pieces(&places, &indices, 0);
+            let base = memory.claim((reach_of(&pieces) * element) as u64);
+            for piece in &pieces {
+                let start = base + (piece.start * element) as u64;
+                let numbers = piece
+                    .elements
+                    .iter()
+                    .map(|index| index.map_or(f64::NAN, |index| numbers[index]));
+                let bytes: Vec<u8> = numbers.flat_map(|x| bytes_of(x, dtype)).collect();
+                memory.upload_at(start, &bytes, Use::Input);
+                for (at, _) in piece.elements.iter().enumerate().filter(|(_, index)| index.is_none()) {
+                    memory.forget(start + (at * element) as u64, element);
+                }
             }
             base + (first * element) as u64
         };

@@ -1,6 +1,6 @@
 //! Copies and transpositions: plans go to the emulator as `src/transpose/launch.rs` sends them to a GPU.
 
-use super::gemm::Wrong;
+use super::gemm::{pieces, reach_of, Wrong};
 use super::ptx::{self, Target};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::transpose::args::TransposeArgs;
@@ -9,6 +9,7 @@ use candle_sgemm::transpose::plan::{Piece, Step};
 use candle_sgemm::transpose::{TransposePlan, TransposeProblem};
 use ptx_emulator::{run, Element, Launch, Memory, Module, Param, Report, Schedule, Swizzle, TensorMap, Use, Watch};
 use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
 fn argument_bytes(args: &TransposeArgs) -> Vec<u8> {
@@ -144,6 +145,8 @@ fn launch_in(
 pub struct View {
     pub dims: Vec<usize>,
     pub strides: Vec<usize>,
+    /// Strides of the same dimensions in the data of a case, where nothing is far apart.
+    pub near: Vec<usize>,
     pub order: Vec<usize>,
     /// Elements before the first.
     pub offset: usize,
@@ -182,12 +185,23 @@ pub struct Case {
 
 /// Bytes around the destination that stay as they are.
 const GUARD: usize = 256;
-/// Kernels may read behind the source to the next multiple of so many bytes, as allocations have them.
+/// Kernels may read before and behind the source to the next multiple of so many bytes, as allocations have them.
 const READABLE: usize = 16;
+/// Kernels may read so many bytes behind a row that others follow, if only far away: tiles are read whole.
+const BETWEEN: usize = 8192;
+/// What lies in gaps.
+const FILLER: u8 = 0xC3;
 
 impl Case {
-    /// A case for this kernel, if one is found.
-    pub fn draw(rng: &mut StdRng, kernel: &'static TransposeKernel, target: Target, most_bytes: usize) -> Option<Case> {
+    /// A case for this kernel, if one is found. `far`: one of its dimensions has neighbours that lie so far apart that offsets in the source have
+    /// more than 31 bits.
+    pub fn draw(
+        rng: &mut StdRng,
+        kernel: &'static TransposeKernel,
+        target: Target,
+        most_bytes: usize,
+        far: bool,
+    ) -> Option<Case> {
         const TRIES: usize = 4000;
         let device = target.device();
         for _ in 0..TRIES {
@@ -250,9 +264,20 @@ impl Case {
             } else {
                 0
             };
+            let near = strides.clone();
+            if far {
+                // What is contiguous stays so.
+                let apart = (0..many).filter(|&i| dims[i] > 1 && strides[i] > 1).choose(rng);
+                let Some(i) = apart else {
+                    continue;
+                };
+                let reach: usize = rng.random_range(1 << 31..1 << 33);
+                strides[i] += (reach / (dims[i] - 1) + 1).next_multiple_of(READABLE);
+            }
             let view = View {
                 dims,
                 strides,
+                near,
                 order,
                 offset,
                 size,
@@ -269,7 +294,7 @@ impl Case {
     }
 
     pub fn new(plan: TransposePlan, target: Target, view: View, seed: u64) -> Self {
-        let last: usize = view.dims.iter().zip(&view.strides).map(|(n, s)| (n - 1) * s).sum();
+        let last: usize = view.dims.iter().zip(&view.near).map(|(n, s)| (n - 1) * s).sum();
         let mut src = vec![0; (view.offset + last + 1) * view.size];
         StdRng::seed_from_u64(seed).fill_bytes(&mut src);
         Case {
@@ -302,7 +327,7 @@ impl Case {
         for index in 0..count {
             let (mut rest, mut at) = (index, view.offset);
             for &axis in view.order.iter().rev() {
-                at += rest % view.dims[axis] * view.strides[axis];
+                at += rest % view.dims[axis] * view.near[axis];
                 rest /= view.dims[axis];
             }
             out.extend_from_slice(&self.src[at * view.size..(at + 1) * view.size]);
@@ -310,12 +335,59 @@ impl Case {
         out
     }
 
+    /// The address of the first element of the source.
+    fn upload(&self, memory: &mut Memory) -> u64 {
+        let View {
+            dims,
+            strides,
+            near,
+            offset,
+            size,
+            ..
+        } = &self.view;
+        let count: usize = dims.iter().product();
+        let [places, indices] = [strides, near].map(|strides| {
+            let place = |mut index: usize| {
+                let mut at = 0;
+                for (extent, stride) in dims.iter().zip(strides).rev() {
+                    at += index % extent * stride;
+                    index /= extent;
+                }
+                at
+            };
+            (0..count).map(place).collect::<Vec<_>>()
+        });
+        let pieces = pieces(&places, &indices, 0);
+        let room = (offset + reach_of(&pieces)) * size;
+        let base = memory.claim(room.next_multiple_of(READABLE) as u64);
+        for (number, piece) in pieces.iter().enumerate() {
+            // Kernels read whole vectors, and the last one of an allocation.
+            let first = (offset + piece.start) * size;
+            let start = match number {
+                0 => 0,
+                _ => first / READABLE * READABLE,
+            };
+            let mut data = vec![FILLER; first - start];
+            for index in &piece.elements {
+                match index {
+                    Some(index) => data.extend_from_slice(&self.src[(offset + index) * size..][..*size]),
+                    None => data.extend(std::iter::repeat_n(FILLER, *size)),
+                }
+            }
+            let behind = match number + 1 < pieces.len() {
+                true => data.len() + BETWEEN,
+                false => (start + data.len()).next_multiple_of(READABLE) - start,
+            };
+            data.resize(behind, FILLER);
+            memory.upload_at(base + start as u64, &data, Use::Input);
+        }
+        base + (offset * size) as u64
+    }
+
     /// Runs the case with this code and compares every byte.
     pub fn run(&self, module: &Module, schedule: Schedule) -> Result<Report, Wrong> {
         let mut memory = Memory::new();
-        let mut storage = self.src.clone();
-        storage.resize(storage.len().next_multiple_of(READABLE), 0xC3);
-        let src = memory.upload(&storage, Use::Input) + (self.view.offset * self.view.size) as u64;
+        let src = self.upload(&mut memory);
         let bytes = self.plan.problem.bytes();
         let start = GUARD + self.view.shift;
         let room = memory.reserve(start + bytes + GUARD);
