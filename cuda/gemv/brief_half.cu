@@ -1,5 +1,5 @@
-// Up to 64 rows past lines of small matrices of 16-bit numbers (brief.cuh). By multiply-adds, for a block has one row or four of them, and a
-// tensor core would multiply zeros.
+// Up to 64 rows past lines of small matrices of 16-bit numbers (brief.cuh). By multiply-adds: a block has one row or
+// four of them, and to multiply is the least of what they take.
 //
 // H200, BF16, stand-alone, µs, matrices cold, launched one after the other: floor (bytes ÷ 4.8 TB/s), gemv_half, gemv_short_half, this.
 //   NT  1 × 1×768×768    0.25   2.6          2.2         NT  32 × 1×128×128   0.22   2.7   3.0   2.3

@@ -1,7 +1,7 @@
 // Up to eight rows of 16-bit numbers times a matrix of weights that is stored n × k: D (m ≤ 8) = X · Wᵀ, at the speed of memory.
 //
 // gemv_half.cu reads weights as mma.sync wants them, 64 neighbouring bytes of eight lines at a time, and memory hands out small pieces more
-// slowly. gemv_stream.cu reads 512 neighbouring bytes, but multiplies without tensor cores, which is too slow for more than two rows.
+// slowly. gemv_stream.cu reads 512 neighbouring bytes, but has a multiplication for each row, which is too slow for more than two.
 // Here a warp copies 512 neighbouring bytes of a line at a time by cp.async, into a ring in shared memory that is its own, and reads
 // them from there as fragments. What is under way takes no registers, and warps meet only where lines are complete.
 //

@@ -1,5 +1,5 @@
-// Few rows of A past lines of B whose k is short, or few columns of B past rows of A, of 16-bit numbers: short.cuh. By multiply-adds: with so few
-// a tensor core would multiply zeros, and memory is what such a product waits for.
+// Few rows of A past lines of B whose k is short, or few columns of B past rows of A, of 16-bit numbers: short.cuh. By multiply-adds:
+// memory is what such a product waits for.
 #include "../epilogue/half.cuh"
 #include "short.cuh"
 

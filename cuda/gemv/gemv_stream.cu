@@ -338,7 +338,7 @@ GEMV_STREAM(gemv_stream_m1_k640, Single, false, 1, 5, 8, 1, 3)
 GEMV_STREAM(gemv_stream_m1_k1024, Single, false, 1, 4, 4, 2, 4)
 GEMV_STREAM(gemv_stream_m1_k2048, Single, false, 1, 8, 4, 2, 2)
 GEMV_STREAM_HALF(m1_k1024, 1, 4, 4, 1, 5)
-// FP16 takes twice as long as BF16 to become FP32, and here that shows.
+// FP16 takes longer than BF16 to become FP32, and here that shows.
 GEMV_STREAM(gemv_stream_f16_m1_k2048, HalfStretches<Half::kF16>, false, 1, 4, 4, 2, 4)
 GEMV_STREAM(gemv_stream_bf16_m1_k2048, HalfPairs<Half::kBF16>, false, 1, 4, 4, 2, 4)
 GEMV_STREAM_STRETCHES(m1_k2048_6blocks, 1, 4, 2, 2, 6)

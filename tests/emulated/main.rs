@@ -83,6 +83,8 @@ struct Tally {
     runs: AtomicU64,
     instructions: AtomicU64,
     multiply_adds: AtomicU64,
+    /// Cases with offsets of more than 31 bits in A, in B and in D.
+    far: [AtomicU64; 3],
 }
 
 impl Tally {
@@ -140,6 +142,8 @@ fn files() -> BTreeSet<&'static str> {
 
 /// Draws so many problems, unless the environment has another number, for each kernel of products.
 fn products(target: Target, variety: Variety, many: u64, work: usize) {
+    /// Of so few kernels, as one chooses them for a try, some operands may never be far.
+    const FEW: usize = 100;
     let started = Instant::now();
     let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
     let many = setting("CANDLE_SGEMM_EMULATED_CASES", many);
@@ -171,6 +175,9 @@ fn products(target: Target, variety: Variety, many: u64, work: usize) {
             }
             for pick in picks {
                 let case = gemm::Case::drawn(plans[pick], target, &drawn, rng.next_u64());
+                for (far, count) in case.is_far().into_iter().zip(&tally.far) {
+                    count.fetch_add(far.into(), Ordering::Relaxed);
+                }
                 let first = match case.check(Schedule::drawn(rng.next_u64())) {
                     Ok((d, report)) => {
                         tally.ran(report);
@@ -200,6 +207,13 @@ fn products(target: Target, variety: Variety, many: u64, work: usize) {
         }
         println!("{}: {ran} right, {:.1} s", spec.name, began.elapsed().as_secs_f64());
     });
+    if variety == Variety::Far && rows.len() > FEW {
+        let far = tally.far.each_ref().map(|count| count.load(Ordering::Relaxed));
+        assert!(
+            far.iter().all(|&cases| cases as usize > rows.len() / 4),
+            "{far:?} cases with a far A, B and D"
+        );
+    }
     tally.conclude(&format!("products for {target:?}, {variety:?}"), started);
 }
 
@@ -355,6 +369,40 @@ fn operands_may_lie_far_apart() {
         attention(Target::Hopper, true);
         rows(Target::Hopper, true);
     }
+}
+
+/// The test above would find a kernel that counts with 32 bits: one that gets no more of its strides is wrong.
+#[test]
+fn strides_of_32_bits_are_found() {
+    const EACH: usize = 8;
+    const TRIES: usize = 40;
+    if ptx::skipped("strides_of_32_bits_are_found") {
+        return;
+    }
+    let by_threads = |spec: &&KernelSpec| spec.tma_boxes.is_none() && Target::Hopper.has(spec.file);
+    let rows: Vec<&'static KernelSpec> = TABLE.iter().filter(by_threads).step_by(EACH).collect();
+    let seed = setting("CANDLE_SGEMM_EMULATED_SEED", 1);
+    let (tried, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    in_parallel(rows.len(), |i| {
+        let mut rng = rng_of(rows[i].name, seed);
+        let wide = (0..TRIES).find_map(|_| {
+            let drawn = gemm::draw(&mut rng, rows[i], Target::Hopper, MOST_WORK / 8, false, Variety::Far)?;
+            let case = gemm::Case::drawn(drawn.plans[0], Target::Hopper, &drawn, rng.next_u64());
+            case.has_wide_strides().then_some(case)
+        });
+        let Some(mut case) = wide else {
+            return;
+        };
+        tried.fetch_add(1, Ordering::Relaxed);
+        case.cuts_strides = true;
+        if case.check(Schedule::drawn(rng.next_u64())).is_ok() {
+            missed.lock().expect("nobody panics with it").push(case.to_string());
+        }
+    });
+    let (tried, missed) = (tried.into_inner(), missed.into_inner().expect("nobody panics with it"));
+    println!("{tried} of {} kernels", rows.len());
+    assert!(2 * tried > rows.len(), "{tried} of {} kernels were tried", rows.len());
+    assert!(missed.is_empty(), "not found:\n{}", missed.join("\n\n"));
 }
 
 /// Tests `check` with every kernel that stores by TMA and is `meant`, each with so many drawn numbers.

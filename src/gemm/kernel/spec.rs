@@ -279,8 +279,8 @@ impl KernelSpec {
         self.pdl || self.tma_boxes.is_some()
     }
 
-    /// Whether threads have parts of k, as those for matrices and few vectors do, of any type: they ask for a turn of it when the one before has
-    /// come.
+    /// Whether threads share k and add up at the end, as those of kernels for matrices and few vectors do, of any type: what they ask of memory
+    /// comes in turns of k. (Warps of `gemv_half.cu` share k too, but count as one here.)
     pub const fn takes_turns_of_k(&self) -> bool {
         self.partial_sums > 1 && self.tile.tm * self.tile.tn == 1
     }

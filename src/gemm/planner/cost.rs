@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_k_take_their_time_where_threads_have_parts_of_it_and_nowhere_else() {
+    fn turns_of_k_take_their_time_where_threads_share_it_and_nowhere_else() {
         let (mut shared_k, mut others) = (0, 0);
         each_drawn_plan(&mut StdRng::seed_from_u64(15), 200, |_, plan, work, cost, shared| {
             let us = |turn_us: f64| work.us(&KernelCost { turn_us, ..cost }, &shared);
@@ -450,7 +450,7 @@ mod tests {
         });
         assert!(
             shared_k > 100 && others > 100,
-            "{shared_k} whose lanes share k, {others} others"
+            "{shared_k} whose threads share k, {others} others"
         );
     }
 

@@ -262,7 +262,7 @@ pub struct Work {
     pub(super) step_flops: f64,
     /// Operations of a block.
     pub(super) flops: f64,
-    /// Turns of k of a block whose threads have parts of it; 0 for all other kernels.
+    /// Turns of k of a block whose threads share it; 0 for all other kernels.
     pub(super) turns: f64,
     /// Operations that a multiprocessor does in a µs at most.
     pub(super) peak: f64,

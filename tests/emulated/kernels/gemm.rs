@@ -29,7 +29,7 @@ const LARGEST_NUMBER: f64 = 1.1;
 const TAIL: f64 = 1.0 / 2048.0;
 /// Elements behind D that must stay unwritten. Operands end where their allocations do.
 const PADDING: usize = 8;
-/// Elements between neighbours of an operand from which on what is between them has no memory.
+/// A gap of so many elements in an operand, or of more, gets no memory.
 const FAR: usize = 1 << 16;
 /// How often a launch of a rung has fewer blocks than tiles.
 const FEW_BLOCKS: f64 = 0.6;
@@ -93,6 +93,10 @@ pub(super) fn pieces(places: &[usize], indices: &[usize], padding: usize) -> Vec
     for &(place, index) in &pairs {
         match pieces.last_mut() {
             Some(piece) if place - piece.start < piece.elements.len() + FAR => {
+                assert!(
+                    place - piece.start >= piece.elements.len(),
+                    "no two elements share a place"
+                );
                 piece.elements.resize(place - piece.start, None);
                 piece.elements.push(Some(index));
             }
@@ -135,6 +139,8 @@ pub struct Case {
     pub limit: u64,
     /// Bytes of shared memory beyond what the kernel's row says.
     pub more_shared: u32,
+    /// Whether the kernel gets no more than 32 bits of each stride, as if it counted with those: for a test of these tests.
+    pub cuts_strides: bool,
     /// A barrier or byte whose story a failing run tells.
     pub watch: Option<Watch>,
 }
@@ -296,6 +302,7 @@ impl Case {
             seed,
             limit: u64::MAX,
             more_shared: 0,
+            cuts_strides: false,
             watch: ptx::watched(),
         };
         if variety != Variety::Tame {
@@ -400,6 +407,26 @@ impl Case {
     fn adds_to_d(&self) -> bool {
         let problem = &self.plan.asked;
         problem.epilogue.c == Some(problem.d) && problem.types.c == problem.types.d
+    }
+
+    /// Whether offsets in A, in B and in D have more than 31 bits.
+    pub fn is_far(&self) -> [bool; 3] {
+        let GemmProblem { m, n, k, a, b, d, .. } = self.far;
+        let operands = [(a, m, k), (b, k, n), (d, m, self.far.result_columns())];
+        operands.map(|(layout, rows, cols)| reach(&self.far, &layout, rows, cols) > 1 << 31)
+    }
+
+    /// Whether a stride of what the kernel reads or writes has more than 32 bits.
+    pub fn has_wide_strides(&self) -> bool {
+        let problem = &self.plan.problem;
+        let wide = |layout: &OperandLayout| {
+            let strides = [layout.row_stride, layout.col_stride];
+            strides
+                .iter()
+                .chain(&layout.batch_strides)
+                .any(|&stride| stride > u32::MAX.into())
+        };
+        !self.without_product() && [&problem.a, &problem.b, &problem.d].into_iter().any(wide)
     }
 
     /// The pieces of an operand of so many rows and columns: its layout in memory, and in the vectors here.
@@ -542,6 +569,13 @@ impl Case {
         }
         let mut args = plan.args(&here, alpha, beta, workspace);
         args.epoch = rng.next_u64() << 2;
+        if self.cuts_strides {
+            for operand in [&mut args.a, &mut args.b, &mut args.d] {
+                let strides = [&mut operand.row_stride, &mut operand.col_stride];
+                let strides = strides.into_iter().chain(&mut operand.batch_stride);
+                strides.for_each(|stride| *stride = (*stride as i32).into());
+            }
+        }
         let mut launch = Launch::new(kernel.name, 1, kernel.threads).param(Param::Bytes(argument_bytes(&args)));
         launch.grid = plan.grid;
         if kernel.grid == Grid::Tiles && rng.random_bool(FEW_BLOCKS) {
@@ -1096,7 +1130,9 @@ fn put_apart(rng: &mut StdRng, problem: &mut GemmProblem) -> bool {
     let in_place = problem.epilogue.c == Some(problem.d);
     let batch_dims = problem.batch_dims;
     let mut any = false;
+    let near = *problem;
     let mut put = |layout: &mut OperandLayout, rows: usize, cols: usize| {
+        let reach_of_others = reach(&near, layout, rows, cols);
         // What is contiguous stays so.
         let strides = [(rows, &mut layout.row_stride), (cols, &mut layout.col_stride)];
         let strides = strides.into_iter().filter(|(_, stride)| **stride > 1);
@@ -1106,9 +1142,13 @@ fn put_apart(rng: &mut StdRng, problem: &mut GemmProblem) -> bool {
             return;
         };
         if rng.random_bool(CHANCE) {
-            let reach = rng.random_range(1_i64 << 31..1 << 33);
-            *stride += ((reach / (extent as i64 - 1)) as u64 + 1).next_multiple_of(WHOLE_VECTORS as u64) as i64;
-            any = true;
+            let reach: usize = rng.random_range(1 << 31..1 << 33);
+            let more = (reach / (extent - 1) + 1).next_multiple_of(WHOLE_VECTORS);
+            // Neighbours that are put apart must not come to lie among others.
+            if more > reach_of_others.max(FAR) {
+                *stride += more as i64;
+                any = true;
+            }
         }
     };
     put(&mut problem.a, m, k);

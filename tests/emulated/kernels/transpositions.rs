@@ -272,7 +272,12 @@ impl Case {
                     continue;
                 };
                 let reach: usize = rng.random_range(1 << 31..1 << 33);
-                strides[i] += (reach / (dims[i] - 1) + 1).next_multiple_of(READABLE);
+                let more = (reach / (dims[i] - 1) + 1).next_multiple_of(READABLE);
+                // Neighbours that are put apart must not come to lie among others.
+                if more <= strides[0] * dims[0] {
+                    continue;
+                }
+                strides[i] += more;
             }
             let view = View {
                 dims,

@@ -120,6 +120,39 @@ fn bounds_and_alignment() {
     assert_eq!(block("ld.param.u64 %rd9, [a+9];"), Some(Kind::OutOfBounds));
 }
 
+/// Pieces of one operand, gigabytes apart: what lies between them is no memory.
+#[test]
+fn pieces_far_apart() {
+    const APART: u64 = 5 << 30;
+    let attempt = |offset: u64| {
+        outcome(|| {
+            let mut attempt = Try::new(&format!(
+                "ld.global.f32 %f1, [%rd4+{offset}]; st.global.f32 [%rd5], %f1;"
+            ));
+            let a = attempt.memory.claim(APART + 256);
+            attempt.memory.upload_at(a, &[0; 256], Use::Input);
+            attempt.memory.upload_at(a + APART, &[0; 256], Use::Input);
+            let b = attempt.memory.reserve(4096);
+            attempt.launch = Launch::new("k", 1, 64).param(a).param(b);
+            attempt
+        })
+    };
+    assert_eq!(attempt(0), None);
+    assert_eq!(attempt(APART), None);
+    for beside in [4, 1 << 30, APART - 4, APART + 4] {
+        assert_eq!(attempt(beside), Some(Kind::OutOfBounds), "{beside}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "allocations are in order")]
+fn pieces_come_in_order() {
+    let mut memory = Memory::new();
+    let a = memory.claim(8192);
+    memory.reserve_at(a + 4096, 64);
+    memory.reserve_at(a, 64);
+}
+
 #[test]
 fn memory_that_nothing_wrote() {
     assert_eq!(block("ld.global.f32 %f1, [%rd5];"), Some(Kind::Uninitialised));

@@ -175,6 +175,7 @@ impl Costs {
             check(kernel, "cut_us", cost.cut_us, 0.0, LONGEST)?;
             check(kernel, "share_us", cost.share_us, 0.0, LONGEST)?;
             check(kernel, "slice_us", cost.slice_us, 0.0, LONGEST)?;
+            check(kernel, "turn_us", cost.turn_us, 0.0, LONGEST)?;
             check(kernel, "flow", cost.flow, 0.0, 1.0)?;
             check(kernel, "curve", cost.curve, 1e-3, 100.0)?;
             check(kernel, "start", cost.start, 1e-3, 100.0)?;

@@ -64,7 +64,7 @@ pub struct KernelCost {
     /// where it lets the next one in as soon as its loads have arrived.
     #[serde(default = "whole")]
     pub start: f64,
-    /// What a turn of k takes at least where threads have parts of it, in µs: what one asks for has its whole way to go before it asks for more,
+    /// What a turn of k takes at least where threads share it, in µs: what one asks for has its whole way to go before it asks for more,
     /// however little there is to multiply. 0 for all other kernels.
     #[serde(default)]
     pub turn_us: f64,

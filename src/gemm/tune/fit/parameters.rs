@@ -92,7 +92,7 @@ pub static OF_SEVERAL_BLOCKS: &[Term<KernelCost>] = &[
     of_kernel(|cost| &mut cost.curve, (0.2, 3.0)),
 ];
 
-/// Of kernels whose lanes share k.
+/// Of kernels whose threads share k.
 pub static OF_SHARED_K: &[Term<KernelCost>] = &[of_kernel(|cost| &mut cost.turn_us, (0.0002, 5.0)).from(0.3)];
 
 /// Of what kernels have in common.
