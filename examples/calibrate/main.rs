@@ -48,7 +48,7 @@ struct Arguments {
     /// Types of the elements, with commas. Types of 16 bits have the same costs: one of them is enough
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16")]
     dtype: Vec<DType>,
-    /// Fit to so many drawn shapes of each type, as far as there is time
+    /// Fit to so many drawn shapes of each type, as far as there is time; with 0 the costs are judged as they are, and nothing is kept
     #[arg(long, default_value_t = 1600)]
     fit: usize,
     /// Judge on so many other drawn shapes of each type, beside the grid of `ladder --grid`
@@ -247,24 +247,34 @@ fn before(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
     })
 }
 
-/// The costs that fit a recording, with what choices lose by them.
-fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
+/// The costs that fit a recording, with what choices lose by them; `None` where there was nothing to fit to, as asked.
+fn fit(recording: &Recording, arguments: &Arguments) -> Result<Option<Costs>> {
     let (start, old) = (start(recording, arguments), before(recording, arguments)?);
     let shapes = recording.shapes.iter();
     let fit_on = shapes.filter(|shape| arguments.fit_to.contains(&shape.list));
     let count = fit_on.clone().count();
     let fit_on = sweep_of(recording, fit_on, &start, arguments)?;
-    if fit_on.is_empty() {
-        bail!("no shape was measured to fit to: give it more --seconds");
+    let fitted = match (fit_on.is_empty(), arguments.fit) {
+        (true, 0) => None,
+        (true, _) => bail!(
+            "no shape was measured to fit to: give it more --seconds, or judge the costs as they are with --fit 0"
+        ),
+        (false, _) => {
+            let begun = Instant::now();
+            let fitted = arguments.fitted(&fit_on, &start, recording);
+            eprintln!(
+                "{}: {} plans of {count} shapes, fitted in {:.1} s; before: costs {old}\n",
+                recording.gpu,
+                fit_on.measured(),
+                begun.elapsed().as_secs_f64()
+            );
+            Some(fitted)
+        }
+    };
+    if fitted.is_none() {
+        eprintln!("{}: nothing is fitted; before and after: costs {old}\n", recording.gpu);
     }
-    let begun = Instant::now();
-    let fitted = arguments.fitted(&fit_on, &start, recording);
-    eprintln!(
-        "{}: {} plans of {count} shapes, fitted in {:.1} s; before: costs {old}\n",
-        recording.gpu,
-        fit_on.measured(),
-        begun.elapsed().as_secs_f64()
-    );
+    let after = fitted.as_ref().unwrap_or(&old);
     if let Some(path) = &arguments.predictions {
         let mut lines = String::new();
         for shape in &recording.shapes {
@@ -277,7 +287,7 @@ fn fit(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
         let shapes = recording.shapes.iter().filter(|shape| shape.list == list);
         let sweep = sweep_of(recording, shapes, &start, arguments)?;
         if !sweep.is_empty() {
-            print_losses(list.name(), [&sweep.losses(&old), &sweep.losses(&fitted)]);
+            print_losses(list.name(), [&sweep.losses(&old), &sweep.losses(after)]);
         }
     }
     Ok(fitted)
@@ -428,7 +438,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     if let Some(parts) = arguments.cross_validate {
         return cross_validate(&recording, arguments, parts.max(2));
     }
-    let costs = fit(&recording, arguments)?;
+    let Some(costs) = fit(&recording, arguments)? else {
+        return Ok(());
+    };
     keep(&costs, &recording, arguments)?;
     if arguments.export {
         let about = format!(
@@ -518,6 +530,21 @@ mod tests {
         let mut forgotten = recording.shapes.clone();
         forgotten.iter_mut().for_each(|shape| shape.exclude = None);
         assert!(unmeasured(&forgotten) > 0);
+    }
+
+    #[test]
+    fn costs_are_judged_alone_where_that_is_asked() {
+        let device = DeviceInfo::H200;
+        let costs = Costs::built_in(&device);
+        let mut recording = nothing_recorded(device);
+        for subject in drawn(4, 9, &[], DType::F32).unwrap() {
+            let plans = Plan::candidates(&subject.problem, &device, costs);
+            let timed = plans.map(|plan| Timed::new(&plan, plan.predicted_us)).collect();
+            recording.shapes.push(Shape::new(List::HeldOut, &subject, None, timed));
+        }
+        let [asked, unasked] = [&["calibrate", "--fit", "0"] as &[&str], &["calibrate"]].map(Arguments::parse_from);
+        assert!(fit(&recording, &asked).unwrap().is_none());
+        assert!(fit(&recording, &unasked).is_err());
     }
 
     #[test]
