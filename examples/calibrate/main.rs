@@ -48,7 +48,8 @@ struct Arguments {
     /// Types of the elements, with commas. Types of 16 bits have the same costs: one of them is enough
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16")]
     dtype: Vec<DType>,
-    /// Fit to so many drawn shapes of each type, as far as there is time; with 0 the costs are judged as they are, and nothing is kept
+    /// Fit to so many drawn shapes of each type, as far as there is time; with 0, and without --shapes, the costs are judged as they are, and
+    /// nothing is kept
     #[arg(long, default_value_t = 1600)]
     fit: usize,
     /// Judge on so many other drawn shapes of each type, beside the grid of `ladder --grid`
@@ -254,12 +255,13 @@ fn fit(recording: &Recording, arguments: &Arguments) -> Result<Option<Costs>> {
     let fit_on = shapes.filter(|shape| arguments.fit_to.contains(&shape.list));
     let count = fit_on.clone().count();
     let fit_on = sweep_of(recording, fit_on, &start, arguments)?;
-    let fitted = match (fit_on.is_empty(), arguments.fit) {
-        (true, 0) => None,
-        (true, _) => bail!(
+    let alone = arguments.fit == 0 && arguments.shapes.is_none();
+    let fitted = match (alone, fit_on.is_empty()) {
+        (true, _) => None,
+        (false, true) => bail!(
             "no shape was measured to fit to: give it more --seconds, or judge the costs as they are with --fit 0"
         ),
-        (false, _) => {
+        (false, false) => {
             let begun = Instant::now();
             let fitted = arguments.fitted(&fit_on, &start, recording);
             eprintln!(

@@ -231,6 +231,29 @@ fn whole_sectors(operand: &OperandLayout, rows: usize, cols: usize, element_byte
     (fetched / useful).max(1.0)
 }
 
+/// Sectors that a row of a box costs memory beside its own where it starts off sectors: it has a part of one at either end, so one more is
+/// written, and both are read before they are.
+const SECTORS_OF_ENDS: f64 = 3.0;
+
+/// What memory moves beside D itself, in bytes, where D's rows start off sectors and TMA stores them in boxes. 0 where threads store.
+fn more_bytes_of_d(spec: &KernelSpec, problem: &GemmProblem) -> f64 {
+    let (size, accesses) = (problem.types.d.size(), problem.accesses());
+    let pitch = (problem.d.row_stride.unsigned_abs() as usize).wrapping_mul(size);
+    match spec.d_box {
+        Some(of_d)
+            if accesses.d == Access::RowVector
+                && problem.types.d == problem.types.a
+                && problem.m > 1
+                && !pitch.is_multiple_of(SECTOR_BYTES) =>
+        {
+            let rows = problem.m as f64 * problem.batch() as f64;
+            let boxes = problem.result_columns() as f64 / f64::from(of_d.inner);
+            rows * boxes * SECTORS_OF_ENDS * SECTOR_BYTES as f64
+        }
+        _ => 0.0,
+    }
+}
+
 /// The parts of what all tiles fetch of A and of B that another tile has fetched before.
 fn fetched_again(spec: &KernelSpec, problem: &GemmProblem) -> [f64; 2] {
     let [tiles_m, tiles_n] = match (spec.grid, spec.tiles(problem)) {
@@ -349,7 +372,7 @@ impl Work {
         // Beside each element once.
         let more_bytes = a_bytes * (sectors[0] - 1.0) + b_bytes * (sectors[1] - 1.0);
         let [a_bytes, b_bytes] = [a_bytes * sectors[0], b_bytes * sectors[1]];
-        let bytes = problem.min_bytes() + more_bytes;
+        let bytes = problem.min_bytes() + more_bytes + more_bytes_of_d(spec, problem);
         let again = fetched_again(spec, problem);
         let off = off_sectors(spec, problem);
         // GB/s to bytes/µs: 1e3.

@@ -97,10 +97,10 @@ pub(super) const ROWS: &[KernelSpec] = &[
     stream("gemv_stream_m1_k2048", F32, [1, 4, 2048], 8, 2).spills(&[90]),
 
     // name, that of the kernel without norm and gated columns, and it
-    fused("gemv_fused_dot_m1",   "gemv_dot_m1_deep",     dot_rows("", [1, 2, 2048], 4)).spills(&[86, 89, 100]),
-    fused("gemv_fused_dot_m2",   "gemv_dot_m2",          dot_rows("", [2, 2, 1024], 4)).spills(&[100]),
-    fused("gemv_fused_m1_k1024", "gemv_stream_m1_k1024", stream("", F32, [1, 4, 1024], 4, 4)),
-    fused("gemv_fused_m1_k2048", "gemv_stream_m1_k2048", stream("", F32, [1, 4, 2048], 8, 2)),
+    fused("gemv_fused_dot_m1",   Some("gemv_dot_m1_deep"),     dot_rows("", [1, 2, 2048], 4)).spills(&[86, 89, 100]),
+    fused("gemv_fused_dot_m2",   Some("gemv_dot_m2"),          dot_rows("", [2, 2, 1024], 4)).spills(&[100]),
+    fused("gemv_fused_m1_k1024", Some("gemv_stream_m1_k1024"), stream("", F32, [1, 4, 1024], 4, 4)),
+    fused("gemv_fused_m1_k2048", Some("gemv_stream_m1_k2048"), stream("", F32, [1, 4, 2048], 8, 2)),
 
     // name, [BM, BN], lanes along k and rows, warps
     at_once("few_rows_16x8",  [16, 8],  [8, 2], 4),

@@ -260,21 +260,18 @@ const fn ring(
     }
 }
 
-/// One or two rows as [`stream`] takes them, with a norm of the rows and gated columns inside.
+/// One or two rows as [`stream`] takes them, with a norm of the rows and gated columns inside, at the costs of a kernel without that multiplies and is
+/// launched as this one is, or at its own.
 const fn fused(
     name: &'static str,
     costs: &'static str,
     dtype: DType,
+    of_plain: Option<&'static str>,
     tile: [u32; 3],
     blocks: [u32; 2],
     spills_on: &'static [u32],
 ) -> KernelSpec {
-    let plain = stream(name, costs, dtype, tile, blocks, spills_on);
-    KernelSpec {
-        costs_of: plain.costs_of,
-        may_spill_on: plain.may_spill_on,
-        ..families::gemv::fused(name, costs, plain)
-    }
+    families::gemv::fused(name, of_plain, stream(name, costs, dtype, tile, blocks, spills_on))
 }
 
 /// Few rows past lines of B whose k is short, by multiply-adds: rows, and lines of B of a block.
@@ -566,9 +563,9 @@ both! { F16, BF16,
     outer("outer", "64x128x16", [64, 128, 16], 4),
     outer("outer", "128x64x16", [128, 64, 16], 4),
     outer("outer", "256x32x16", [256, 32, 16], 4),
-    // tile, warps and blocks a multiprocessor, where it may spill
-    fused("gemv_fused", "m1_k1024", [1, 4, 1024], [4, 5], &[]),
-    fused("gemv_fused", "m1_k2048", [1, 4, 2048], [4, 4], &[]),
-    fused("gemv_fused", "m1_k4096", [1, 2, 4096], [8, 3], &[80, 86, 89, 120]),
-    fused("gemv_fused", "m2_k2048", [2, 4, 2048], [4, 3], &[]),
+    // whose costs if not its own, tile, warps and blocks a multiprocessor, where it may spill
+    fused("gemv_fused", "m1_k1024", Some("gemv_stream_bf16_m1_k1024"), [1, 4, 1024], [4, 5], &[]),
+    fused("gemv_fused", "m1_k2048", Some("gemv_stream_bf16_m1_k2048"), [1, 4, 2048], [4, 4], &[]),
+    fused("gemv_fused", "m1_k4096", None, [1, 2, 4096], [8, 3], &[80, 86, 89, 120]),
+    fused("gemv_fused", "m2_k2048", None, [2, 4, 2048], [4, 3], &[]),
 }

@@ -123,14 +123,16 @@ pub(in super::super) const fn stream(
     }
 }
 
-/// The same with a norm of the rows and gated columns inside, at the costs of the kernel without.
-pub(in super::super) const fn fused(name: &'static str, costs: &'static str, of: KernelSpec) -> KernelSpec {
+/// The same with a norm of the rows and gated columns inside, at the costs of a kernel without, or at its own.
+pub(in super::super) const fn fused(name: &'static str, costs: Option<&'static str>, of: KernelSpec) -> KernelSpec {
     KernelSpec {
         name,
         summary: "streams B past a row or two of A, with a norm of A's rows and gated columns",
-        costs_of: Some(costs),
+        costs_of: match costs {
+            Some(_) => costs,
+            None => of.costs_of,
+        },
         inside: Inside::NormAndGates,
-        may_spill_on: &[],
         ..of
     }
 }
