@@ -380,7 +380,7 @@ impl Subject {
                 .map(|case| Case::Movement(Box::new(case))),
             Subject::Attention(kernel) => attention::Case::draw(rng, kernel, target, work / 2, false)
                 .map(|case| Case::Attention(Box::new(case))),
-            Subject::Step(kernel) => attention_step::Case::draw(rng, kernel, target, work / 2)
+            Subject::Step(kernel) => attention_step::Case::draw(rng, kernel, target, work / 2, false)
                 .map(|case| Case::Step(Box::new(case))),
             Subject::Rowwise(kernel) => rowwise::Case::draw(rng, kernel, target, ELEMENTS, false)
                 .map(|case| Case::Rowwise(Box::new(case))),

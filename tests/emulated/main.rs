@@ -303,13 +303,13 @@ fn attention(target: Target, far: bool) {
     );
 }
 
-fn decoders(target: Target) {
+fn decoders(target: Target, far: bool) {
     drawn(
         "steps of decoders",
         target,
         attentions::STEPS.iter(),
         |kernel| (kernel.name, kernel.file),
-        |rng, kernel| attention_step::Case::draw(rng, kernel, target, MOST_WORK),
+        |rng, kernel| attention_step::Case::draw(rng, kernel, target, MOST_WORK, far),
         attention_step::Case::run,
         attention_step::Case::describe,
     );
@@ -354,7 +354,7 @@ fn every_kernel(test: &str, target: Target) {
         products(target, Variety::Wild, 2, MOST_WORK);
         movements(target, false);
         attention(target, false);
-        decoders(target);
+        decoders(target, false);
         rows(target, false);
     }
 }
@@ -367,6 +367,7 @@ fn operands_may_lie_far_apart() {
         products(Target::Hopper, Variety::Far, 1, WORK);
         movements(Target::Hopper, true);
         attention(Target::Hopper, true);
+        decoders(Target::Hopper, true);
         rows(Target::Hopper, true);
     }
 }

@@ -20,8 +20,10 @@ fn argument_bytes(args: &AttentionStepArgs) -> Vec<u8> {
 pub struct Case {
     pub plan: StepPlan,
     target: Target,
-    /// (batch, row_stride); gaps are numbers, too.
+    /// (batch, row_length); gaps are numbers, too.
     rows: Vec<f64>,
+    /// Elements of a row, with its gap: as many as lie between two, but where these are far apart.
+    row_length: usize,
     /// Keys, then values: (batch, heads, places, width).
     cache: Vec<f64>,
     /// Cosines, then sines: (places, width / 2).
@@ -37,12 +39,25 @@ pub struct Case {
 
 impl Case {
     /// A case for this kernel of so many multiply-adds at most, if one is found.
-    pub fn draw(rng: &mut StdRng, kernel: &'static AttentionKernel, target: Target, most_work: usize) -> Option<Case> {
+    /// `far`: the last sequence's row is more than 31 bits away from the first one's.
+    pub fn draw(
+        rng: &mut StdRng,
+        kernel: &'static AttentionKernel,
+        target: Target,
+        most_work: usize,
+        far: bool,
+    ) -> Option<Case> {
         const TRIES: usize = 1000;
-        (0..TRIES).find_map(|_| Self::try_draw(rng, kernel, target, most_work))
+        (0..TRIES).find_map(|_| Self::try_draw(rng, kernel, target, most_work, far))
     }
 
-    fn try_draw(rng: &mut StdRng, kernel: &'static AttentionKernel, target: Target, most_work: usize) -> Option<Case> {
+    fn try_draw(
+        rng: &mut StdRng,
+        kernel: &'static AttentionKernel,
+        target: Target,
+        most_work: usize,
+        far: bool,
+    ) -> Option<Case> {
         let (dtype, vector) = (kernel.dtype, 16 / kernel.dtype.size());
         let (Shape::Rows { queries: most, .. } | Shape::Tiles { queries: most, .. }) = kernel.shape;
         let queries = if rng.random() { most } else { rng.random_range(1..=most) };
@@ -67,7 +82,12 @@ impl Case {
             width,
             row_stride: 0,
         };
-        problem.row_stride = problem.row() + vector * rng.random_range(0..3usize);
+        let row_length = problem.row() + vector * rng.random_range(0..3usize);
+        problem.row_stride = match far {
+            true if batch == 1 => return None,
+            true => rng.random_range(1_usize << 31..1 << 33).next_multiple_of(vector),
+            false => row_length,
+        };
         let device = DeviceInfo {
             // From one block a head to the largest cluster.
             sm_count: [1, 4, 16, 64][rng.random_range(0..4usize)],
@@ -92,7 +112,7 @@ impl Case {
                 *x = f64::NAN;
             }
         }
-        let mut rows = numbers(rng, batch * problem.row_stride);
+        let mut rows = numbers(rng, batch * row_length);
         // A query that is no number is its own result's only.
         if rng.random_bool(0.25) {
             let query = rng.random_range(0..heads * queries);
@@ -100,6 +120,7 @@ impl Case {
         }
         Some(Case {
             rows,
+            row_length,
             cache,
             angles: numbers(rng, places * width),
             position: position as u32,
@@ -142,8 +163,12 @@ impl Case {
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let mut memory = Memory::new();
         let all_bytes = |numbers: &[f64]| numbers.iter().flat_map(|&x| bytes_of(x, dtype)).collect::<Vec<u8>>();
+        let apart = (problem.row_stride * size) as u64;
+        let rows = memory.claim(apart * (problem.batch as u64 - 1) + (self.row_length * size) as u64);
+        for (row, address) in self.rows.chunks(self.row_length).zip((rows..).step_by(apart as usize)) {
+            memory.upload_at(address, &all_bytes(row), Use::Input);
+        }
         let mut upload = |numbers: &[f64], usage| memory.upload(&all_bytes(numbers), usage);
-        let rows = upload(&self.rows, Use::Input);
         // Apart, so that nothing lies behind the last key.
         let (keys, values) = self.cache.split_at(self.cache.len() / 2);
         let (keys, values) = (upload(keys, Use::Any), upload(values, Use::Any));
@@ -206,7 +231,7 @@ impl Case {
             queries,
             places,
             width,
-            row_stride,
+            ..
         } = self.plan.problem;
         let position = self.position as usize;
         for (i, (&found, &before)) in found.iter().zip(&self.cache).enumerate() {
@@ -215,7 +240,7 @@ impl Case {
             let (expected, bound) = if place != position {
                 (before, 0.0)
             } else {
-                let first = sequence * row_stride + (heads * queries + head) * width;
+                let first = sequence * self.row_length + (heads * queries + head) * width;
                 match of_values {
                     true => (self.rows[first + heads * width + column], 0.0),
                     false => {
@@ -248,7 +273,6 @@ impl Case {
             queries,
             places,
             width,
-            row_stride,
             ..
         } = self.plan.problem;
         let eps = f64::from(f32::EPSILON);
@@ -256,7 +280,7 @@ impl Case {
         let (keys, values) = cache.split_at(cache.len() / 2);
         for (unit, found) in found.chunks(width).enumerate() {
             let (query, head, sequence) = (unit % queries, unit / queries % heads, unit / queries / heads);
-            let first = sequence * row_stride + (head * queries + query) * width;
+            let first = sequence * self.row_length + (head * queries + query) * width;
             let turned = self.rotated(&self.rows[first..][..width], last).into_iter();
             let turned: Vec<f64> = turned.map(|x| number_of(&bytes_of(x, dtype), dtype)).collect();
             let row = |part: &[f64], key: usize| {
