@@ -6,7 +6,7 @@
 mod cuda_source;
 
 use candle_sgemm::gemm::kernel::spec::SplitK;
-use candle_sgemm::gemm::launch::tensor_map::WHOLE_ROWS;
+use candle_sgemm::gemm::kernel::spec::WHOLE_ROWS;
 use candle_sgemm::gemm::planner::work::SHORT_SUM;
 use candle_sgemm::gemm::schedule::parallel;
 use candle_sgemm::gemm::schedule::work_queue::{COUNTER_BYTES, HEAD_BYTES, TICKET_BYTES};

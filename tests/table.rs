@@ -24,7 +24,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ),
     (
         "gemv_stream_bf16_m1_k2048_6blocks",
-        "one row, seldom drawn here: of 320 such products it is the fastest of 34 on an H200",
+        "one row, seldom drawn here: in 34 of 320 such products it is the fastest on an H200",
     ),
     (
         "gemv_stream_f16_m2_k2048",

@@ -48,8 +48,8 @@ struct Arguments {
     /// Types of the elements, with commas. Types of 16 bits have the same costs: one of them is enough
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16")]
     dtype: Vec<DType>,
-    /// Fit to so many drawn shapes of each type, as far as there is time; with 0, and without --shapes, the costs are judged as they are, and
-    /// nothing is kept
+    /// Fit to so many drawn shapes of each type, as far as there is time; with 0, and without --shapes, the built-in costs or those of --before
+    /// are judged, and nothing is fitted
     #[arg(long, default_value_t = 1600)]
     fit: usize,
     /// Judge on so many other drawn shapes of each type, beside the grid of `ladder --grid`
@@ -118,6 +118,11 @@ impl Arguments {
     #[cfg(any(feature = "cuda", test))]
     fn passes_over(&self, list: List, mut kernels: impl Iterator<Item = &'static str>) -> bool {
         list == List::Fit && !self.only.is_empty() && !kernels.any(|kernel| self.only_names(kernel))
+    }
+
+    /// Whether costs are judged and none fitted.
+    fn judges_alone(&self) -> bool {
+        self.fit == 0 && self.shapes.is_none()
     }
 
     /// The costs that are fitted to these plans.
@@ -248,15 +253,14 @@ fn before(recording: &Recording, arguments: &Arguments) -> Result<Costs> {
     })
 }
 
-/// The costs that fit a recording, with what choices lose by them; `None` where there was nothing to fit to, as asked.
+/// The costs that fit a recording, with what choices lose by them; `None` where none were asked for.
 fn fit(recording: &Recording, arguments: &Arguments) -> Result<Option<Costs>> {
     let (start, old) = (start(recording, arguments), before(recording, arguments)?);
     let shapes = recording.shapes.iter();
     let fit_on = shapes.filter(|shape| arguments.fit_to.contains(&shape.list));
     let count = fit_on.clone().count();
     let fit_on = sweep_of(recording, fit_on, &start, arguments)?;
-    let alone = arguments.fit == 0 && arguments.shapes.is_none();
-    let fitted = match (alone, fit_on.is_empty()) {
+    let fitted = match (arguments.judges_alone(), fit_on.is_empty()) {
         (true, _) => None,
         (false, true) => bail!(
             "no shape was measured to fit to: give it more --seconds, or judge the costs as they are with --fit 0"
@@ -429,6 +433,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     if !(arguments.seconds > 0.0 && arguments.within >= 1.0) {
         bail!("--seconds must be above 0 and --within at least 1");
     }
+    if arguments.judges_alone() && (arguments.export || arguments.out.is_some() || arguments.cross_validate.is_some()) {
+        bail!("--fit 0 fits nothing: there is nothing to --export, to write by --out or to --cross-validate");
+    }
     let recording = match arguments.from.as_slice() {
         [] => record(arguments)?,
         paths => Recording::read_all(paths)?,
@@ -544,9 +551,28 @@ mod tests {
             let timed = plans.map(|plan| Timed::new(&plan, plan.predicted_us)).collect();
             recording.shapes.push(Shape::new(List::HeldOut, &subject, None, timed));
         }
-        let [asked, unasked] = [&["calibrate", "--fit", "0"] as &[&str], &["calibrate"]].map(Arguments::parse_from);
+        let options = [
+            &["calibrate", "--fit", "0"] as &[&str],
+            &["calibrate"],
+            &["calibrate", "--fit", "0", "--shapes", "8x8x8"],
+        ];
+        let [asked, unasked, of_shapes] = options.map(Arguments::parse_from);
         assert!(fit(&recording, &asked).unwrap().is_none());
-        assert!(fit(&recording, &unasked).is_err());
+        for not_alone in [&unasked, &of_shapes] {
+            assert!(fit(&recording, not_alone).is_err(), "there is nothing to fit to");
+        }
+        // Whatever was recorded.
+        recording.shapes.iter_mut().for_each(|shape| shape.list = List::Fit);
+        assert!(fit(&recording, &asked).unwrap().is_none());
+        assert!(fit(&recording, &of_shapes).unwrap().is_some());
+        for more in [
+            &["--export"] as &[&str],
+            &["--out", "costs.json"],
+            &["--cross-validate", "2"],
+        ] {
+            let arguments = Arguments::parse_from([&["calibrate", "--fit", "0"] as &[&str], more].concat());
+            assert!(run(&arguments).unwrap_err().to_string().contains("--fit 0"));
+        }
     }
 
     #[test]

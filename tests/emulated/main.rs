@@ -372,7 +372,7 @@ fn operands_may_lie_far_apart() {
     }
 }
 
-/// The test above would find a kernel that counts with 32 bits: one that gets no more of its strides is wrong.
+/// The test above would find a kernel of products that counts with 32 bits: one whose threads get no more of its strides is wrong.
 #[test]
 fn strides_of_32_bits_are_found() {
     const EACH: usize = 8;

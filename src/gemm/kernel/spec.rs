@@ -245,6 +245,9 @@ pub struct KernelSpec {
     pub may_spill_on: &'static [u32],
 }
 
+/// TMA stores rows of D that are multiples of so many 16-bit elements: `kWholeRows` in `cuda/tensor_core/half_store_sm90.cuh`.
+pub const WHOLE_ROWS: usize = 8;
+
 impl KernelSpec {
     /// How such a kernel shares its work, if there are not more strips than it has counters for; `None` of any other kernel.
     pub fn work_queue(&self, problem: &GemmProblem, device: &DeviceInfo) -> Option<WorkQueue> {
@@ -277,6 +280,14 @@ impl KernelSpec {
     /// still run, and waits for them itself.
     pub const fn supports_pdl(&self) -> bool {
         self.pdl || self.tma_boxes.is_some()
+    }
+
+    /// Whether TMA stores D, where no other kernel adds up slices of k: its rows are whole ones of 16 bytes.
+    pub fn stores_by_tma(&self, problem: &GemmProblem) -> bool {
+        self.d_box.is_some()
+            && problem.types.d == problem.types.a
+            && problem.accesses().d == Access::RowVector
+            && problem.result_columns().is_multiple_of(WHOLE_ROWS)
     }
 
     /// Whether threads share k and add up at the end, as those of kernels for matrices and few vectors do, of any type: what they ask of memory

@@ -9,8 +9,6 @@ use std::{cell::RefCell, collections::HashMap};
 
 /// Dimensions of every tensor map: contiguous, other, and three of the batch.
 const RANK: usize = 5;
-/// TMA stores rows of D that are multiples of so many 16-bit elements: `kWholeRows` in `cuda/tensor_core/half_store_sm90.cuh`.
-pub const WHOLE_ROWS: usize = 8;
 /// Strides are multiples of this many bytes, also of dimensions that are never stepped along.
 const STRIDE_UNIT: u64 = 16;
 
@@ -192,12 +190,7 @@ impl Plan {
         let a = map(&problem.a, accesses.a, types.a, sizes[0], at.operands.a, box_a);
         let b = map(&problem.b, accesses.b, types.b, sizes[1], at.operands.b, box_b);
         let d = match self.kernel.d_box {
-            Some(box_d)
-                if self.reduction().is_none()
-                    && types.d == types.a
-                    && accesses.d == Access::RowVector
-                    && problem.result_columns().is_multiple_of(WHOLE_ROWS) =>
-            {
+            Some(box_d) if self.reduction().is_none() && self.kernel.stores_by_tma(problem) => {
                 map(&problem.d, accesses.d, types.d, sizes[2], at.operands.d, box_d)
             }
             _ => a,

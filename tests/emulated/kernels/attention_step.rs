@@ -22,7 +22,7 @@ pub struct Case {
     target: Target,
     /// (batch, row_length); gaps are numbers, too.
     rows: Vec<f64>,
-    /// Elements of a row, with its gap: as many as lie between two, but where these are far apart.
+    /// Elements from one row to the next, except where rows are far apart: then those of a row, with a gap.
     row_length: usize,
     /// Keys, then values: (batch, heads, places, width).
     cache: Vec<f64>,
@@ -39,7 +39,7 @@ pub struct Case {
 
 impl Case {
     /// A case for this kernel of so many multiply-adds at most, if one is found.
-    /// `far`: the last sequence's row is more than 31 bits away from the first one's.
+    /// `far`: the rows of two sequences lie 2³¹ elements or more apart.
     pub fn draw(
         rng: &mut StdRng,
         kernel: &'static AttentionKernel,

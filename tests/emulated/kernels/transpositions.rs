@@ -187,7 +187,7 @@ pub struct Case {
 const GUARD: usize = 256;
 /// Kernels may read before and behind the source to the next multiple of so many bytes, as allocations have them.
 const READABLE: usize = 16;
-/// Kernels may read so many bytes behind a row that others follow, if only far away: tiles are read whole.
+/// Kernels may read so many bytes behind a row that others follow, even if far away: tiles are read whole.
 const BETWEEN: usize = 8192;
 /// What lies in gaps.
 const FILLER: u8 = 0xC3;

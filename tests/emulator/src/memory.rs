@@ -52,6 +52,8 @@ impl Allocation {
 pub struct Memory {
     pub(crate) allocations: Vec<Allocation>,
     next: u64,
+    /// Where the range that was claimed last ends.
+    claimed: u64,
 }
 
 impl Memory {
@@ -60,6 +62,7 @@ impl Memory {
         Memory {
             allocations: Vec::new(),
             next: FIRST,
+            claimed: FIRST,
         }
     }
 
@@ -75,7 +78,7 @@ impl Memory {
             assert!(base >= last.base + last.data.len() as u64, "allocations are in order");
         }
         assert!(
-            base + data.len() as u64 <= self.next,
+            base + data.len() as u64 <= self.claimed,
             "only what was claimed is allocated"
         );
         self.allocations.push(Allocation {
@@ -91,6 +94,7 @@ impl Memory {
     /// allocate pieces: of an operand whose rows lie gigabytes apart, all that there is of it.
     pub fn claim(&mut self, bytes: u64) -> u64 {
         let base = self.next.max(FIRST);
+        self.claimed = base + bytes;
         self.next = (base + bytes + GAP).next_multiple_of(GAP);
         base
     }

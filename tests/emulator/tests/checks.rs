@@ -154,6 +154,14 @@ fn pieces_come_in_order() {
 }
 
 #[test]
+#[should_panic(expected = "only what was claimed is allocated")]
+fn pieces_stay_within_their_claim() {
+    let mut memory = Memory::new();
+    let a = memory.claim(8192);
+    memory.reserve_at(a + 8192 - 32, 64);
+}
+
+#[test]
 fn memory_that_nothing_wrote() {
     assert_eq!(block("ld.global.f32 %f1, [%rd5];"), Some(Kind::Uninitialised));
     // In shared memory, values may be read that nothing wrote, but nothing may depend on them.

@@ -1,5 +1,5 @@
 //! Products of 16-bit numbers on tensor cores, with sums in FP32. Every kernel stands here twice, for `f16` and for `bf16`: one
-//! template makes both, at the same costs.
+//! template makes both, at the same costs. (Of `gemv_stream_…_m1_k2048` one multiplies on tensor cores alone, that for `f16`.)
 
 use super::super::spec::{Arithmetic, Grid, Inside, KernelSpec, Needs, Side, SplitK, TmaBox};
 use super::derived;
