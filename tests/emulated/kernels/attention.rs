@@ -1,6 +1,7 @@
 //! Attention: plans go to the emulator as `src/attention/launch.rs` sends them to a GPU.
 
-use super::gemm::{number, pieces, reach_of, Wrong};
+use super::far::{self, apart, pieces, places};
+use super::gemm::{number, Wrong};
 use super::ptx::{self, Target};
 use candle_sgemm::attention::args::AttentionArgs;
 use candle_sgemm::attention::{AttentionKernel, AttentionPlan, AttentionProblem, Described, Shape, Views};
@@ -81,28 +82,13 @@ impl Operand {
         let Some(i) = several else {
             return false;
         };
-        let reach: usize = rng.random_range(1 << 31..1 << 33);
-        self.strides[i] += (reach / (self.dims[i] - 1) + 1).next_multiple_of(vector);
+        self.strides[i] += apart(rng, self.dims[i], vector);
         true
-    }
-
-    /// Where the tensor's elements are, by these strides.
-    fn places(&self, strides: &[usize]) -> Vec<usize> {
-        let count: usize = self.dims.iter().product();
-        let place = |mut index: usize| {
-            let mut at = 0;
-            for (n, stride) in self.dims.iter().zip(strides).rev() {
-                at += index % n * stride;
-                index /= n;
-            }
-            at
-        };
-        (0..count).map(place).collect()
     }
 
     /// Visits every place that is one of the tensor's.
     fn each(&mut self, mut visit: impl FnMut(&mut Option<f64>)) {
-        for at in self.places(&self.near) {
+        for at in places(&self.dims, &self.near) {
             visit(&mut self.data[at]);
         }
     }
@@ -125,22 +111,10 @@ impl Operand {
     }
 
     fn upload(&self, memory: &mut Memory, dtype: DType) -> u64 {
-        let pieces = pieces(&self.places(&self.strides), &self.places(&self.near), 0);
-        let base = memory.claim((reach_of(&pieces) * dtype.size()) as u64);
-        for piece in &pieces {
-            let elements = piece
-                .elements
-                .iter()
-                .map(|index| index.and_then(|index| self.data[index]));
-            let elements: Vec<Option<f64>> = elements.collect();
-            let start = base + (piece.start * dtype.size()) as u64;
-            let bytes = elements.iter().flat_map(|x| bytes_of(x.unwrap_or(f64::NAN), dtype));
-            memory.upload_at(start, &bytes.collect::<Vec<u8>>(), Use::Input);
-            for (at, _) in elements.iter().enumerate().filter(|(_, x)| x.is_none()) {
-                memory.forget(start + (at * dtype.size()) as u64, dtype.size());
-            }
-        }
-        base
+        let pieces = pieces(&places(&self.dims, &self.strides), &places(&self.dims, &self.near), 0);
+        far::upload(memory, &pieces, 0, dtype.size(), Use::Input, |index| {
+            self.data[index].map(|x| bytes_of(x, dtype))
+        })
     }
 }
 

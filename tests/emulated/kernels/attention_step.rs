@@ -1,6 +1,7 @@
 //! A decoder's step: plans go to the emulator as `src/attention/launch.rs` sends them to a GPU.
 
 use super::attention::{bytes_of, number_of};
+use super::far::apart;
 use super::gemm::{number, Wrong};
 use super::ptx::{self, Target};
 use candle_sgemm::attention::args::AttentionStepArgs;
@@ -85,7 +86,7 @@ impl Case {
         let row_length = problem.row() + vector * rng.random_range(0..3usize);
         problem.row_stride = match far {
             true if batch == 1 => return None,
-            true => rng.random_range(1_usize << 31..1 << 33).next_multiple_of(vector),
+            true => apart(rng, batch, vector),
             false => row_length,
         };
         let device = DeviceInfo {

@@ -1,5 +1,6 @@
 //! Products: plans go to the emulator as `src/gemm/launch/submit.rs` sends them to a GPU.
 
+use super::far::{self, pieces, reach_of, Piece, FAR};
 use super::ptx::{self, Target};
 use super::reference::{element, frobenius_limit, gated_element, normed, place, walk, Terms, MANY};
 use super::transpositions;
@@ -29,8 +30,6 @@ const LARGEST_NUMBER: f64 = 1.1;
 const TAIL: f64 = 1.0 / 2048.0;
 /// Elements behind D that must stay unwritten. Operands end where their allocations do.
 const PADDING: usize = 8;
-/// A gap of so many elements in an operand, or of more, gets no memory.
-const FAR: usize = 1 << 16;
 /// How often a launch of a rung has fewer blocks than tiles.
 const FEW_BLOCKS: f64 = 0.6;
 
@@ -73,43 +72,6 @@ pub enum Variety {
     Wild,
     /// The same, and rows, columns or matrices of some operands lie so far apart that offsets have more than 31 bits.
     Far,
-}
-
-/// A piece of an operand that has memory of its own.
-pub(super) struct Piece {
-    /// Where it begins, in elements from the operand's first one.
-    pub start: usize,
-    /// What lies at each place: the index of an element in its vector here, or nothing.
-    pub elements: Vec<Option<usize>>,
-}
-
-/// The pieces of an operand whose elements are at these places in the order of `walk`, and where they are in its vector here. Each has
-/// `padding` places behind it.
-pub(super) fn pieces(places: &[usize], indices: &[usize], padding: usize) -> Vec<Piece> {
-    let mut pairs: Vec<(usize, usize)> = places.iter().copied().zip(indices.iter().copied()).collect();
-    pairs.sort_unstable();
-    pairs.dedup();
-    let mut pieces: Vec<Piece> = Vec::new();
-    for &(place, index) in &pairs {
-        match pieces.last_mut() {
-            Some(piece) if place - piece.start < piece.elements.len() + FAR => {
-                assert!(
-                    place - piece.start >= piece.elements.len(),
-                    "no two elements share a place"
-                );
-                piece.elements.resize(place - piece.start, None);
-                piece.elements.push(Some(index));
-            }
-            _ => pieces.push(Piece {
-                start: place,
-                elements: vec![Some(index)],
-            }),
-        }
-    }
-    for piece in &mut pieces {
-        piece.elements.extend(std::iter::repeat_n(None, padding));
-    }
-    pieces
 }
 
 /// A plan with its data.
@@ -194,11 +156,6 @@ fn largest(dtype: DType) -> f64 {
         DType::F64 => f64::MAX,
         _ => f32::MAX.into(),
     }
-}
-
-/// Elements from an operand's first one to the end of its last piece.
-pub(super) fn reach_of(pieces: &[Piece]) -> usize {
-    pieces.last().map_or(0, |last| last.start + last.elements.len())
 }
 
 fn bytes(data: &[f64], dtype: DType) -> Vec<u8> {
@@ -441,39 +398,24 @@ impl Case {
 
     /// Runs the plan and returns D's elements in the order of their places.
     pub fn run(&self, module: &Module, schedule: Schedule) -> Result<(Vec<f64>, Report), Wrong> {
-        let (plan, problem, far) = (&self.plan, self.near, &self.far);
+        let (plan, problem, asked) = (&self.plan, self.near, &self.far);
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let (kernel, types) = (plan.kernel, problem.types);
         let mut rng = StdRng::seed_from_u64(self.seed ^ schedule.seed);
         let mut memory = Memory::new();
         // Nobody reads what lies between rows.
         let upload = |memory: &mut Memory, data: &[f64], pieces: &[Piece], offset: usize, dtype: DType, usage: Use| {
-            let size = dtype.size() as u64;
-            let start = memory.claim((offset + reach_of(pieces)) as u64 * size) + offset as u64 * size;
-            let mut before = offset;
-            for piece in pieces {
-                let elements = piece
-                    .elements
-                    .iter()
-                    .map(|index| index.map_or(GAP, |index| data[index]));
-                let elements: Vec<f64> = std::iter::repeat_n(GAP, before).chain(elements).collect();
-                let first = start + piece.start as u64 * size - before as u64 * size;
-                memory.upload_at(first, &bytes(&elements, dtype), usage);
-                for (at, _) in elements.iter().enumerate().filter(|(_, x)| is_gap(**x)) {
-                    memory.forget(first + at as u64 * size, size as usize);
-                }
-                before = 0;
-            }
-            start
+            let bytes_of = |index: usize| (!is_gap(data[index])).then(|| bytes(&data[index..=index], dtype));
+            far::upload(memory, pieces, offset, dtype.size(), usage, bytes_of)
         };
         let offsets = &self.offsets;
-        let of_a = self.pieces([&far.a, &problem.a], [m, k], 0);
-        let of_b = self.pieces([&far.b, &problem.b], [k, n], 0);
+        let of_a = self.pieces([&asked.a, &problem.a], [m, k], 0);
+        let of_b = self.pieces([&asked.b, &problem.b], [k, n], 0);
         let a = upload(&mut memory, &self.a, &of_a, offsets.a, types.a, Use::Input);
         let b = upload(&mut memory, &self.b, &of_b, offsets.b, types.b, Use::Input);
         let [of_c, of_residual] = [
-            [&far.epilogue.c, &problem.epilogue.c],
-            [&far.epilogue.residual, &problem.epilogue.residual],
+            [&asked.epilogue.c, &problem.epilogue.c],
+            [&asked.epilogue.residual, &problem.epilogue.residual],
         ]
         .map(|layouts| match layouts {
             [Some(far), Some(near)] => self.pieces([far, near], [m, n], 0),
@@ -495,7 +437,7 @@ impl Case {
         let mut scalars = self.alpha.to_le_bytes().to_vec();
         scalars.extend_from_slice(&self.beta.to_le_bytes());
         let scalars = memory.upload(&scalars, Use::Input);
-        let of_d = self.pieces([&far.d, &problem.d], [m, problem.result_columns()], PADDING);
+        let of_d = self.pieces([&asked.d, &problem.d], [m, problem.result_columns()], PADDING);
         let (dtype, size) = (types.d, types.d.size() as u64);
         let (c, d) = match &self.c {
             Some(c) if self.adds_to_d() => {
@@ -1142,8 +1084,7 @@ fn put_apart(rng: &mut StdRng, problem: &mut GemmProblem) -> bool {
             return;
         };
         if rng.random_bool(CHANCE) {
-            let reach: usize = rng.random_range(1 << 31..1 << 33);
-            let more = (reach / (extent - 1) + 1).next_multiple_of(WHOLE_VECTORS);
+            let more = far::apart(rng, extent, WHOLE_VECTORS);
             // Neighbours that are put apart must not come to lie among others.
             if more > reach_of_others.max(FAR) {
                 *stride += more as i64;

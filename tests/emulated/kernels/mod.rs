@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod attention_step;
+mod far;
 pub mod gemm;
 pub mod ptx;
 #[path = "../../common/reference.rs"]

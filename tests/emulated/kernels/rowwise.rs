@@ -1,7 +1,8 @@
 //! Operations on rows: plans go to the emulator as `src/rowwise/launch.rs` sends them to a GPU.
 
 use super::attention::{bytes_of, number_of};
-use super::gemm::{number, pieces, reach_of, Wrong};
+use super::far::{self, apart, pieces};
+use super::gemm::{number, Wrong};
 use super::ptx::{self, Target};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::gemm::operands::DType;
@@ -41,12 +42,6 @@ fn row_with_equals(rng: &mut StdRng, width: usize, dtype: DType) -> Vec<f64> {
         row[0] = f64::NAN;
     }
     row
-}
-
-/// Elements between so many rows that lie gigabytes apart, a multiple of `piece`.
-fn far_gap(rng: &mut StdRng, rows: usize, piece: usize) -> Option<usize> {
-    let reach: usize = rng.random_range(1 << 31..1 << 33);
-    (rows > 1).then(|| (reach / (rows - 1).max(1) + 1).next_multiple_of(piece))
 }
 
 /// An operation with its data.
@@ -106,7 +101,8 @@ impl Case {
             return None;
         }
         let gap = match rng.random() {
-            _ if far => far_gap(rng, rows, piece)?,
+            _ if far && rows == 1 => return None,
+            _ if far => apart(rng, rows, piece),
             true => 0,
             false => piece * rng.random_range(0..3),
         };
@@ -163,7 +159,8 @@ impl Case {
             return None;
         }
         let gap = match rng.random() {
-            _ if far => far_gap(rng, rows, 1)?,
+            _ if far && rows == 1 => return None,
+            _ if far => apart(rng, rows, 1),
             true => 0,
             false => rng.random_range(0..20usize),
         };
@@ -269,24 +266,12 @@ impl Case {
             Reading::Elements | Reading::Turns => rng.random_range(0..8usize),
         };
         let mut upload = |numbers: &[f64], run: usize, stride: usize| {
-            let first = offset();
-            let places: Vec<usize> = (0..numbers.len()).map(|i| first + i / run * stride + i % run).collect();
+            let places: Vec<usize> = (0..numbers.len()).map(|i| i / run * stride + i % run).collect();
             let indices: Vec<usize> = (0..numbers.len()).collect();
             let pieces = pieces(&places, &indices, 0);
-            let base = memory.claim((reach_of(&pieces) * element) as u64);
-            for piece in &pieces {
-                let start = base + (piece.start * element) as u64;
-                let numbers = piece
-                    .elements
-                    .iter()
-                    .map(|index| index.map_or(f64::NAN, |index| numbers[index]));
-                let bytes: Vec<u8> = numbers.flat_map(|x| bytes_of(x, dtype)).collect();
-                memory.upload_at(start, &bytes, Use::Input);
-                for (at, _) in piece.elements.iter().enumerate().filter(|(_, index)| index.is_none()) {
-                    memory.forget(start + (at * element) as u64, element);
-                }
-            }
-            base + (first * element) as u64
+            far::upload(&mut memory, &pieces, offset(), element, Use::Input, |index| {
+                Some(bytes_of(numbers[index], dtype))
+            })
         };
         let x = upload(&self.x, problem.width, problem.x_stride);
         let (weight, bias) = match problem.operation {

@@ -1,6 +1,7 @@
 //! Copies and transpositions: plans go to the emulator as `src/transpose/launch.rs` sends them to a GPU.
 
-use super::gemm::{pieces, reach_of, Wrong};
+use super::far::{apart, pieces, places, reach_of};
+use super::gemm::Wrong;
 use super::ptx::{self, Target};
 use candle_sgemm::device::DeviceInfo;
 use candle_sgemm::transpose::args::TransposeArgs;
@@ -267,12 +268,11 @@ impl Case {
             let near = strides.clone();
             if far {
                 // What is contiguous stays so.
-                let apart = (0..many).filter(|&i| dims[i] > 1 && strides[i] > 1).choose(rng);
-                let Some(i) = apart else {
+                let several = (0..many).filter(|&i| dims[i] > 1 && strides[i] > 1).choose(rng);
+                let Some(i) = several else {
                     continue;
                 };
-                let reach: usize = rng.random_range(1 << 31..1 << 33);
-                let more = (reach / (dims[i] - 1) + 1).next_multiple_of(READABLE);
+                let more = apart(rng, dims[i], READABLE);
                 // Neighbours that are put apart must not come to lie among others.
                 if more <= strides[0] * dims[0] {
                     continue;
@@ -350,19 +350,7 @@ impl Case {
             size,
             ..
         } = &self.view;
-        let count: usize = dims.iter().product();
-        let [places, indices] = [strides, near].map(|strides| {
-            let place = |mut index: usize| {
-                let mut at = 0;
-                for (extent, stride) in dims.iter().zip(strides).rev() {
-                    at += index % extent * stride;
-                    index /= extent;
-                }
-                at
-            };
-            (0..count).map(place).collect::<Vec<_>>()
-        });
-        let pieces = pieces(&places, &indices, 0);
+        let pieces = pieces(&places(dims, strides), &places(dims, near), 0);
         let room = (offset + reach_of(&pieces)) * size;
         let base = memory.claim(room.next_multiple_of(READABLE) as u64);
         for (number, piece) in pieces.iter().enumerate() {
